@@ -1,0 +1,128 @@
+"""What goes in: load-time and per-request settings. Frozen, plain, validated when they are made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from engine.errors import InvalidParams
+
+MAX_K = 16
+"""Largest number of draft tokens a round may have."""
+
+
+class Rule(StrEnum):
+    """How drafts are tested; both rules leave the target's distribution unchanged (see `verify`)."""
+
+    REJECTION = "rejection"
+    SHARED_NOISE = "shared_noise"
+
+
+def _in_range(name: str, value: float, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise InvalidParams(name, f"{name} must be a number between {low:g} and {high:g}, not {value!r}.")
+    if not low <= value <= high:
+        raise InvalidParams(name, f"{name} must be between {low:g} and {high:g}, not {value:g}.")
+
+
+def _integer(name: str, value: int, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidParams(name, f"{name} must be a whole number between {low} and {high}, not {value!r}.")
+    _in_range(name, value, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How a token is drawn from logits. The same values serve the drafter and the target.
+
+    temperature 0 is greedy; top_k 0, top_p 1, min_p 0, repetition_penalty 1, the other penalties 0: off.
+    repetition_penalty sees prompt and reply, frequency and presence penalties the reply only.
+    seed None: the engine picks one and reports it in `Prefilled.seed`. Raises InvalidParams.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        _in_range("temperature", self.temperature, 0.0, 5.0)
+        _integer("top_k", self.top_k, 0, 1_000_000)
+        _in_range("top_p", self.top_p, 0.0, 1.0)
+        if self.top_p == 0.0:
+            raise InvalidParams("top_p", "top_p must be above 0 (1 turns it off).")
+        _in_range("min_p", self.min_p, 0.0, 1.0)
+        _in_range("repetition_penalty", self.repetition_penalty, 0.1, 10.0)
+        _in_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _in_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        for token_id, bias in self.logit_bias:
+            _integer("logit_bias", token_id, 0, 10_000_000)
+            _in_range("logit_bias", bias, -100.0, 100.0)
+        if self.seed is not None:
+            _integer("seed", self.seed, 0, 2**63 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingParams:
+    """One request. `num_speculative_tokens` is K; 0 is plain decoding by the very same loop.
+
+    drafter: a name that `Engine.drafter_names` lists ("none", "ngram", "draft_model").
+    probe_every: while speculating, every so many rounds one K = 0 round measures the plain baseline
+    (the first at round 2); 0 turns probes off. detail: also report raw probabilities and top lists.
+    Raises InvalidParams.
+    """
+
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    drafter: str = "ngram"
+    num_speculative_tokens: int = 4
+    rule: Rule = Rule.REJECTION
+    max_new_tokens: int = 512
+    stop: tuple[str, ...] = ()
+    probe_every: int = 12
+    detail: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.drafter, str) or not self.drafter:
+            raise InvalidParams("drafter", f"drafter must be a name such as ngram or none, not {self.drafter!r}.")
+        _integer("num_speculative_tokens", self.num_speculative_tokens, 0, MAX_K)
+        if self.rule not in tuple(Rule):
+            raise InvalidParams("rule", f"rule must be one of {', '.join(Rule)}, not {self.rule!r}.")
+        _integer("max_new_tokens", self.max_new_tokens, 1, 1_000_000)
+        if len(self.stop) > 16 or not all(isinstance(s, str) and 0 < len(s) <= 200 for s in self.stop):
+            raise InvalidParams("stop", "stop takes at most 16 strings of 1 to 200 characters each.")
+        _integer("probe_every", self.probe_every, 0, 10_000)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What is loaded, and where. target: "embedded" (the default model), a local folder, or a hub id.
+
+    drafter: "ngram", "none", or a model (as target). threads None: from the CPU quota.
+    max_new_tokens caps every request. cache_mib bounds the pool of KV caches. Raises InvalidParams.
+    """
+
+    target: str = "embedded"
+    drafter: str = "ngram"
+    device: str = "auto"
+    threads: int | None = None
+    offline: bool = False
+    max_new_tokens: int = 2048
+    max_waiting: int = 32
+    cache_mib: int = 512
+
+    def __post_init__(self) -> None:
+        if not self.target:
+            raise InvalidParams("target", "target must name a model: embedded, a folder, or a hub id.")
+        if self.device not in ("auto", "cpu", "cuda", "mps"):
+            raise InvalidParams("device", f"device must be auto, cpu, cuda or mps, not {self.device!r}.")
+        if self.threads is not None:
+            _integer("threads", self.threads, 1, 1024)
+        _integer("max_new_tokens", self.max_new_tokens, 1, 1_000_000)
+        _integer("max_waiting", self.max_waiting, 1, 10_000)
+        _integer("cache_mib", self.cache_mib, 16, 1_000_000)
