@@ -33,6 +33,20 @@ def _integer(name: str, value: int, low: int, high: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation; role is "system", "user" or "assistant"."""
+
+    role: str
+    content: str
+
+    def __post_init__(self) -> None:
+        if self.role not in ("system", "user", "assistant"):
+            raise InvalidParams("role", f"role must be system, user or assistant, not {self.role!r}.")
+        if not isinstance(self.content, str):
+            raise InvalidParams("content", "a message's content must be text.")
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How a token is drawn from logits. The same values serve the drafter and the target.
 

@@ -43,3 +43,7 @@ class NotReady(EngineError):
 
 class Cancelled(EngineError):
     """Raised inside the engine thread only, when a request's cancel flag is seen in a long prefill."""
+
+
+class Busy(EngineError):
+    """More requests wait than the engine accepts."""
