@@ -1,0 +1,262 @@
+"""Weights are shared and stateless (`Model`); what a conversation has already computed is its own (`Cache`).
+
+Align on read: `Model.forward` is given *all* ids of a request, keeps the longest prefix that its cache has already
+computed, and runs only the rest. Nobody ever rewinds a cache, so none can be rewound by one too many or too few.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.errors import EngineError
+
+BLOCK = 256
+"""Caches grow in multiples of so many positions."""
+
+PREFILL_CHUNK = 256
+"""Rows per pass over the weights; bounds the memory of a long prefill and the wait for a cancel."""
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """Length of the longest common prefix."""
+    n = min(len(left), len(right))
+    if list(left[:n]) == list(right[:n]):  # the usual case, at C speed
+        return n
+    return next(i for i in range(n) if left[i] != right[i])
+
+
+class Cache:
+    """Keys and values of one conversation or lane, one [kv heads, capacity, head dim] pair a layer.
+
+    `ids` are the tokens whose entries are valid; whatever lies behind them is scratch.
+    """
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(keys.nbytes + values.nbytes for keys, values in self._layers.values())
+
+    def write(self, layer: int, begin: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store rows [kv heads, n, head dim] at positions begin.. and return everything up to their end."""
+        end = begin + keys.shape[1]
+        stored = self._layers.get(layer)
+        if stored is None or stored[0].shape[1] < end:
+            stored = _grown(stored, keys, values, begin, end)
+            self._layers[layer] = stored
+        stored[0][:, begin:end] = keys
+        stored[1][:, begin:end] = values
+        return stored[0][:, :end], stored[1][:, :end]
+
+
+def _grown(stored: tuple[Tensor, Tensor] | None, keys: Tensor, values: Tensor, begin: int, end: int) -> tuple[Tensor, Tensor]:
+    """Room for `end` positions and half as many again, in whole blocks; the first `begin` are kept."""
+    capacity = -(-(end + begin // 2) // BLOCK) * BLOCK
+    grown = tuple(new.new_empty(new.shape[0], capacity, new.shape[2]) for new in (keys, values))
+    if stored is not None:
+        for old, new in zip(stored, grown, strict=True):
+            new[:, :begin] = old[:, :begin]
+    return grown[0], grown[1]
+
+
+@dataclass(slots=True)
+class Span:
+    """Rows row..row+count of a packed pass: positions begin..begin+count of one cache."""
+
+    cache: Cache
+    row: int
+    begin: int
+    count: int
+    masks: dict[tuple[int, int | None], Tensor | None] = field(default_factory=dict)
+
+    def mask(self, groups: int, window: int | None, device: torch.device) -> Tensor | None:
+        """True where a row may look, [groups * count, begin + count]; None where it may look everywhere.
+
+        Made once a pass and shared by all layers. `window`: sliding window in positions.
+        """
+        end = self.begin + self.count
+        if self.count == 1 and (window is None or end <= window):
+            return None
+        if (groups, window) not in self.masks:
+            row = torch.arange(self.begin, end, device=device)[:, None]
+            column = torch.arange(end, device=device)[None, :]
+            seen = column <= row
+            if window is not None:
+                seen &= column > row - window
+            self.masks[groups, window] = seen.repeat(groups, 1)
+        return self.masks[groups, window]
+
+
+class Network(Protocol):
+    """The forward pass of a causal language model over packed rows of several requests."""
+
+    vocab_size: int
+    device: torch.device
+
+    def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
+        """token_ids, positions: int64 [rows]; logit_rows: int64 [n]. Returns logits [n, vocabulary or more]."""
+        ...
+
+
+class Request(NamedTuple):
+    """One entry of a forward: all ids so far, of which the logits of the last `last` rows are wanted."""
+
+    ids: Sequence[int]
+    last: int
+    cache: Cache
+
+
+class Model:
+    """A network behind the align-on-read rule. Stateless: every call names its caches.
+
+    vocab_size: ids at or beyond it are padding rows of the weights; their logits are cut off here, so that they can
+    be neither proposed nor drawn.
+    """
+
+    def __init__(self, network: Network, context_len: int) -> None:
+        self.network = network
+        self.vocab_size = network.vocab_size
+        self.context_len = context_len
+
+    @torch.inference_mode()
+    def forward(self, requests: Sequence[Request], check: Callable[[], None] | None = None) -> list[Tensor]:
+        """Logits float32 [last, vocab_size] for each request; only ids that its cache lacks are computed.
+
+        `check` is called before every pass over the weights and may raise to end a long prefill; the caches stay valid.
+        """
+        begins = [min(common_prefix(r.cache.ids, r.ids), len(r.ids) - r.last) for r in requests]
+        for request, begin in zip(requests, begins, strict=True):
+            del request.cache.ids[begin:]
+        parts: list[list[Tensor]] = [[] for _ in requests]
+        while any(len(r.cache.ids) < len(r.ids) for r in requests):
+            if check is not None:
+                check()
+            for index, logits in self._pass(requests):
+                parts[index].append(logits)
+        return [torch.cat(part) if len(part) > 1 else part[0] for part in parts]
+
+    def _pass(self, requests: Sequence[Request]) -> list[tuple[int, Tensor]]:
+        """One pass over the weights, at most PREFILL_CHUNK rows of what is missing, requests in order."""
+        spans: list[Span] = []
+        owners: list[int] = []
+        rows: list[int] = []
+        wanted: list[range] = []
+        for index, request in enumerate(requests):
+            begin = len(request.cache.ids)
+            count = min(len(request.ids) - begin, PREFILL_CHUNK - len(rows))
+            if count <= 0:
+                continue
+            first_wanted = max(0, len(request.ids) - request.last - begin)
+            spans.append(Span(request.cache, len(rows), begin, count))
+            owners.append(index)
+            wanted.append(range(len(rows) + min(first_wanted, count), len(rows) + count))
+            rows.extend(request.ids[begin : begin + count])
+        device = self.network.device
+        positions = torch.cat([torch.arange(s.begin, s.begin + s.count) for s in spans]).to(device)
+        logit_rows = torch.tensor([row for part in wanted for row in part], dtype=torch.long, device=device)
+        logits = self.network(torch.tensor(rows, dtype=torch.long, device=device), positions, spans, logit_rows)
+        logits = logits[:, : self.vocab_size].float()
+        for span in spans:
+            ids = requests[owners[spans.index(span)]].ids
+            span.cache.ids.extend(ids[span.begin : span.begin + span.count])
+        split = logits.split([len(part) for part in wanted])
+        return [(owner, part) for owner, part in zip(owners, split, strict=True) if len(part)]
+
+    def synchronize(self) -> None:
+        """Wait for the device, so that a clock read next means something. Nothing to do on a CPU."""
+        if self.network.device.type == "cuda":
+            torch.cuda.synchronize(self.network.device)
+
+
+class CachePool:
+    """Caches of conversations that are not running, newest last, within a memory budget."""
+
+    def __init__(self, budget_bytes: int) -> None:
+        self.budget_bytes = budget_bytes
+        self._idle: OrderedDict[str, Cache] = OrderedDict()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(cache.nbytes for cache in self._idle.values())
+
+    def acquire(self, key: str) -> Cache:
+        """The conversation's cache, now the caller's alone; an empty one if there is none or it is in use."""
+        return self._idle.pop(key, None) or Cache()
+
+    def release(self, key: str, cache: Cache) -> None:
+        """Give a cache back for the next turn; the least recently used go when memory is short. Key "": dropped."""
+        if not key:
+            return
+        self._idle[key] = cache
+        self._idle.move_to_end(key)
+        while self._idle and self.nbytes > self.budget_bytes:
+            self._idle.popitem(last=False)
+
+
+def attend_spans(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    spans: Sequence[Span] = (),
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attention over pooled caches, in the shape that transformers' AttentionInterface expects.
+
+    query [1, heads, rows, dim], key and value [1, kv heads, rows, dim], positions already rotated in.
+    Each span writes its rows to its own cache and looks only there. The query heads that share a key head are
+    folded into rows: on a CPU that is several times faster than repeating the keys. Returns [1, rows, heads, dim].
+    """
+    if s_aux is not None:
+        raise EngineError("This model uses attention sinks, which Greenlight does not run: choose another model.")
+    heads, kv_heads, dim = query.shape[1], key.shape[1], query.shape[3]
+    groups = heads // kv_heads
+    out = query.new_empty(1, query.shape[2], heads, value.shape[3])
+    for span in spans:
+        rows = slice(span.row, span.row + span.count)
+        keys, values = span.cache.write(module.layer_idx, span.begin, key[0, :, rows], value[0, :, rows])
+        folded = query[0, :, rows].reshape(kv_heads, groups * span.count, dim)
+        mask = span.mask(groups, sliding_window, query.device)
+        if softcap is None:
+            seen = F.scaled_dot_product_attention(folded[None], keys[None], values[None], mask, scale=scaling)[0]
+        else:
+            scores = folded @ keys.transpose(1, 2) * (scaling if scaling is not None else dim**-0.5)
+            scores = softcap * torch.tanh(scores / softcap)
+            if mask is not None:
+                scores = scores.masked_fill(~mask, float("-inf"))
+            seen = torch.softmax(scores.float(), dim=-1).to(values.dtype) @ values
+        out[0, rows] = seen.reshape(heads, span.count, -1).transpose(0, 1)
+    return out, None
+
+
+class TransformersNetwork:
+    """A transformers causal model, whose attention implementation must be `attend_spans`."""
+
+    def __init__(self, hf_model: Any, vocab_size: int) -> None:
+        self.hf_model = hf_model.eval()
+        self.vocab_size = vocab_size
+        self.device = next(hf_model.parameters()).device
+
+    def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
+        logits: Tensor = self.hf_model(
+            input_ids=token_ids[None],
+            position_ids=positions[None],
+            use_cache=False,
+            logits_to_keep=logit_rows,
+            spans=spans,
+        ).logits
+        return logits[0]

@@ -1,0 +1,118 @@
+"""Proposal + the target's probabilities + randomness -> Verdict. The papers' algorithms and nothing else.
+
+Both rules emit exactly the target's distribution, whatever the drafter proposes:
+
+rejection     Leviathan et al., arXiv:2211.17192, algorithm 1; Chen et al., arXiv:2302.01318, algorithm 2.
+shared_noise  Gumbel-max coupling: Daliri, Musco, Suresh, "Coupling without communication and drafter-invariant
+              speculative decoding", arXiv:2408.07978. A draft stands iff it is the token that the target draws itself.
+
+There is no greedy branch: at temperature 0 the rows are one-hot and the same arithmetic decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.config import Rule
+from engine.randomness import Dice, Purpose, inverse_cdf
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a drafter offers: k token ids and the very distributions [k, V] that they were drawn from.
+
+    probs None: point masses on the ids (a drafter that looks up instead of predicting).
+    """
+
+    token_ids: tuple[int, ...] = ()
+    probs: Tensor | None = None
+
+    def prob(self, i: int) -> float:
+        """Draft probability of the i-th token."""
+        return 1.0 if self.probs is None else float(self.probs[i, self.token_ids[i]])
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """One tested draft. uniform is the drawn number, None where the rule draws none."""
+
+    accepted: bool
+    draft_prob: float
+    target_prob: float
+    accept_prob: float
+    uniform: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The first `num_accepted` drafts stand, `next_id` follows them. `tests` covers the tested drafts only.
+
+    last_probs [V]: what next_id was drawn from (the residual after a rejection, else the target's row), and
+    last_uniform the number that drew it (None under shared noise).
+    """
+
+    num_accepted: int
+    next_id: int
+    tests: tuple[Test, ...]
+    last_probs: Tensor
+    last_uniform: float | None
+
+
+def verify(proposal: Proposal, target_probs: Tensor, position: int, dice: Dice) -> Verdict:
+    """target_probs [k + 1, V]: row i is the target's distribution at absolute position `position` + i, given the drafts before it."""
+    rule = _shared_noise if dice.rule is Rule.SHARED_NOISE else _rejection
+    return rule(proposal, target_probs, position, dice)
+
+
+def _rejection(proposal: Proposal, target_probs: Tensor, position: int, dice: Dice) -> Verdict:
+    tests: list[Test] = []
+    for i, token_id in enumerate(proposal.token_ids):
+        draft_prob, target_prob = proposal.prob(i), float(target_probs[i, token_id])
+        u = dice.uniform(position + i, Purpose.ACCEPT)
+        accepted = u * draft_prob < target_prob
+        tests.append(Test(accepted, draft_prob, target_prob, _accept_prob(draft_prob, target_prob), u))
+        if not accepted:
+            return _last(i, residual(proposal, target_probs[i], i), tests, position, dice)
+    k = len(proposal.token_ids)
+    return _last(k, target_probs[k], tests, position, dice)
+
+
+def _last(i: int, probs: Tensor, tests: list[Test], position: int, dice: Dice) -> Verdict:
+    u = dice.uniform(position + i, Purpose.TARGET)
+    return Verdict(i, inverse_cdf(probs, u), tuple(tests), probs, u)
+
+
+def residual(proposal: Proposal, target_row: Tensor, i: int) -> Tensor:
+    """max(target - draft, 0) [V], not normalised; the target's row itself where that is all zero."""
+    if proposal.probs is None:
+        rest = target_row.clone()
+        rest[proposal.token_ids[i]] = 0.0
+    else:
+        rest = (target_row - proposal.probs[i]).clamp_min(0.0)
+    return rest if bool(rest.any()) else target_row
+
+
+def _accept_prob(draft_prob: float, target_prob: float) -> float:
+    return min(1.0, target_prob / draft_prob) if draft_prob > 0.0 else float(target_prob > 0.0)
+
+
+def _shared_noise(proposal: Proposal, target_probs: Tensor, position: int, dice: Dice) -> Verdict:
+    tests: list[Test] = []
+    for i, token_id in enumerate(proposal.token_ids):
+        drawn = dice.draw(target_probs[i], position + i, Purpose.TARGET)
+        accepted = drawn == token_id
+        tests.append(Test(accepted, proposal.prob(i), float(target_probs[i, token_id]), float(accepted), None))
+        if not accepted:
+            return Verdict(i, drawn, tuple(tests), target_probs[i], None)
+    k = len(proposal.token_ids)
+    return Verdict(k, dice.draw(target_probs[k], position + k, Purpose.TARGET), tuple(tests), target_probs[k], None)
+
+
+def top(probs: Tensor, n: int) -> list[tuple[int, float]]:
+    """The n likeliest (token id, probability) of a row [V] of any total, normalised, those with probability 0 left out."""
+    values, ids = torch.topk(probs, min(n, len(probs)))
+    total = float(probs.double().sum())
+    return [(int(i), float(v) / total) for i, v in zip(ids, values, strict=True) if v > 0]
