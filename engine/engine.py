@@ -1,13 +1,35 @@
-"""Owns the models, the cache pool and the one thread that computes. Everything else talks to it through queues."""
+"""Owns the models, the cache pool and the one thread that computes. Everything else talks to it through queues.
+
+torch is imported by that thread, not by this module, so that a page can be up before the model is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import logging
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from time import perf_counter
+from typing import TYPE_CHECKING
 
 from engine.config import DecodingParams, EngineConfig, Message
-from engine.events import Event
+from engine.errors import Busy, ContextFull, EngineError, InvalidParams, NotReady, PairMismatch
+from engine.events import Event, Finished, FinishReason, Prefilled
+from engine.stream import Stream
+
+if TYPE_CHECKING:
+    from engine.loading import Loaded
+    from engine.model import CachePool, Model
+
+log = logging.getLogger(__name__)
+
+MAX_ACTIVE = 4
+"""Replies that take turns; further ones wait. Bounds the memory of running caches."""
+
+Progress = Callable[[str, float | None], None]
 
 
 class State(StrEnum):
@@ -45,50 +67,238 @@ class Facts:
     max_new_tokens: int
 
 
-class Stream:
-    """The events of one request, read from any thread. Iterating yields events until `Finished`, inclusive."""
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What a loader returns: the target, and a drafter model where one was asked for."""
 
-    def take(self, timeout_s: float) -> list[Event]:
-        """All events that wait; blocks up to timeout_s for the first. [] on time-out or after `Finished` was taken."""
-        raise NotImplementedError
+    target: Loaded
+    drafter: Loaded | None = None
+    threads: int = 1
 
-    @property
-    def done(self) -> bool:
-        """True once `Finished` has been taken."""
-        raise NotImplementedError
 
-    def cancel(self) -> None:
-        """Ask the engine to end this reply; it ends with `Finished(CANCELLED)` within a round. Safe at any time."""
-        raise NotImplementedError
+Loader = Callable[[EngineConfig, Progress], Pair]
+
+
+@dataclass(slots=True)
+class _Job:
+    """One request on the engine thread. `events` is made when its first turn comes."""
+
+    ids: list[int]
+    params: DecodingParams
+    conversation: str
+    stream: Stream
+    submitted_s: float
+    events: Iterator[Event] | None = None
+    queued_s: float = 0.0
+    leases: tuple[tuple[str, object], ...] = ()
 
 
 class Engine:
-    """`Engine(config)` returns at once and loads in the background; see `status`."""
+    """`Engine(config)` returns at once and loads in the background; see `status`. `load` is there for tests."""
 
-    def __init__(self, config: EngineConfig) -> None:
-        raise NotImplementedError
+    def __init__(self, config: EngineConfig, load: Loader | None = None) -> None:
+        self.config = config
+        self._load = load or _load_pair
+        self._changed = threading.Condition()
+        self._status = Status(State.LOADING, "start")
+        self._waiting: deque[_Job] = deque()
+        self._active: list[_Job] = []
+        self._pair: Pair | None = None
+        self._model: Model
+        self._draft_model: Model | None = None
+        self._pool: CachePool
+        self._thread = threading.Thread(target=self._run, name="greenlight-engine", daemon=True)
+        self._thread.start()
+
+    # -- for any thread ----------------------------------------------------------------------------------------------
 
     def status(self) -> Status:
-        raise NotImplementedError
+        return self._status
 
     def wait_ready(self, timeout_s: float | None = None) -> Status:
         """Blocks until READY, FAILED or CLOSED, or the time-out; returns the status."""
-        raise NotImplementedError
+        with self._changed:
+            self._changed.wait_for(lambda: self._status.state is not State.LOADING, timeout_s)
+            return self._status
 
     def facts(self) -> Facts:
         """Raises NotReady before READY."""
-        raise NotImplementedError
+        pair = self._ready()
+        drafters = ("none", "ngram") + (("draft_model",) if pair.drafter else ())
+        loaded = pair.target
+        return Facts(
+            target=loaded.name,
+            weights=loaded.weights,
+            kernel=loaded.kernel,
+            device=loaded.device,
+            threads=pair.threads,
+            context_len=loaded.context_len,
+            exact=False,
+            drafters=drafters,
+            max_new_tokens=self.config.max_new_tokens,
+        )
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Tokens of the templated prompt. Raises NotReady."""
-        raise NotImplementedError
+        return len(self._ready().target.tokenizer.encode_chat(messages))
 
     def stream(self, messages: Sequence[Message], params: DecodingParams, conversation: str = "") -> Stream:
         """Queue one reply. `conversation` names the KV cache to reuse ("" = a fresh one).
 
         Raises NotReady, InvalidParams (unknown drafter, too many tokens asked for), ContextFull, and Busy when too many wait.
         """
-        raise NotImplementedError
+        pair, facts = self._ready(), self.facts()
+        if params.drafter not in facts.drafters:
+            raise InvalidParams("drafter", f"drafter must be one of {', '.join(facts.drafters)}, not {params.drafter!r}.")
+        if params.max_new_tokens > facts.max_new_tokens:
+            raise InvalidParams("max_new_tokens", f"max_new_tokens must be at most {facts.max_new_tokens} here.")
+        if any(token_id >= pair.target.tokenizer.vocab_size for token_id, _ in params.sampling.logit_bias):
+            raise InvalidParams("logit_bias", "logit_bias names a token id that this model does not have.")
+        ids = pair.target.tokenizer.encode_chat(messages)
+        if len(ids) >= facts.context_len:
+            raise ContextFull(len(ids), facts.context_len)
+        if params.sampling.seed is None:
+            params = replace(params, sampling=replace(params.sampling, seed=secrets.randbits(31)))
+        job = _Job(ids, params, conversation, Stream(), perf_counter())
+        with self._changed:
+            if len(self._waiting) >= self.config.max_waiting:
+                raise Busy(f"{len(self._waiting)} requests are waiting already: please try again in a minute.")
+            self._waiting.append(job)
+            self._changed.notify_all()
+        return job.stream
 
     def close(self) -> None:
-        raise NotImplementedError
+        """Ends all replies (CANCELLED) and the thread. Safe to call twice."""
+        self._set_status(Status(State.CLOSED, "ready"))
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=60.0)
+
+    def _ready(self) -> Pair:
+        status = self._status
+        if status.state is State.READY and self._pair is not None:
+            return self._pair
+        raise NotReady(
+            {
+                State.LOADING: "The model is still loading: please wait a moment.",
+                State.FAILED: status.message,
+                State.CLOSED: "The engine has been closed: start the app again.",
+            }.get(status.state, "The engine is not ready.")
+        )
+
+    def _set_status(self, status: Status) -> None:
+        with self._changed:
+            if self._status.state is not State.CLOSED:
+                self._status = status
+            self._changed.notify_all()
+
+    # -- the engine thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._start()
+        except EngineError as error:
+            self._set_status(Status(State.FAILED, "load", message=str(error)))
+            return
+        except Exception as error:
+            log.exception("loading failed")
+            message = f"The model could not be loaded ({type(error).__name__}: {error}); the log has the details."
+            self._set_status(Status(State.FAILED, "load", message=message))
+            return
+        while self._status.state is State.READY:
+            self._turn()
+        for job in [*self._active, *self._waiting]:
+            job.stream.put(Finished(FinishReason.CANCELLED, "", (), "The engine has been closed."))
+
+    def _start(self) -> None:
+        def progress(phase: str, fraction: float | None = None) -> None:
+            self._set_status(Status(State.LOADING, phase, fraction))
+
+        progress("load")
+        from engine.model import Cache, CachePool, Model, Request
+
+        pair = self._load(self.config, progress)
+        self._pool = CachePool(self.config.cache_mib * 2**20)
+        self._model = Model(pair.target.network, pair.target.context_len)
+        models = [self._model]
+        if pair.drafter is not None:
+            self._draft_model = Model(pair.drafter.network, pair.drafter.context_len)
+            models.append(self._draft_model)
+        progress("warm_up")
+        for model in models:  # the first passes of each width are slow; nobody's first reply should pay for them
+            cache = Cache()
+            for ids in ([0], [0] * 2, [0] * 7, [0] * 16, [0] * 17):
+                model.forward([Request(ids, 1, cache)])
+        self._pair = pair
+        self._set_status(Status(State.READY, "ready", 1.0))
+
+    def _turn(self) -> None:
+        """One step of each running reply, in turn."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._active or self._waiting or self._status.state is not State.READY)
+            while self._waiting and len(self._active) < MAX_ACTIVE:
+                self._active.append(self._waiting.popleft())
+            # Nobody should wait for a place in order to leave the queue.
+            gone = [job for job in self._waiting if job.stream.cancelled]
+            for job in gone:
+                self._waiting.remove(job)
+        for job in gone:
+            job.stream.put(Finished(FinishReason.CANCELLED, "", ()))
+        for job in list(self._active):
+            if not self._step(job):
+                self._active.remove(job)
+
+    def _step(self, job: _Job) -> bool:
+        """Run a reply up to its next event; False when it is over."""
+        if job.events is None:
+            try:
+                job.events = self._begin(job)
+            except EngineError as error:
+                job.stream.put(Finished(FinishReason.ERROR, "", (), str(error)))
+                return False
+        event = next(job.events)
+        if isinstance(event, Prefilled):
+            event = replace(event, queued_s=job.queued_s)
+        if isinstance(event, Finished):
+            for key, cache in job.leases:
+                self._pool.release(key, cache)  # type: ignore[arg-type]
+        job.stream.put(event)
+        return not isinstance(event, Finished)
+
+    def _begin(self, job: _Job) -> Iterator[Event]:
+        from engine.decode import Lane, generate
+        from engine.drafters import Drafter
+        from engine.drafters.draft_model import DraftModelDrafter
+        from engine.drafters.ngram import NgramDrafter
+
+        assert self._pair is not None
+        job.queued_s = perf_counter() - job.submitted_s
+        cache = self._pool.acquire(job.conversation)
+        job.leases = ((job.conversation, cache),)
+        drafter: Drafter | None = None
+        if job.params.drafter == "ngram":
+            drafter = NgramDrafter()
+        elif job.params.drafter == "draft_model" and self._draft_model is not None:
+            key = job.conversation and f"{job.conversation}/draft"
+            draft_cache = self._pool.acquire(key)
+            job.leases += ((key, draft_cache),)
+            drafter = DraftModelDrafter(self._draft_model, draft_cache)
+        lane = Lane(self._model, cache, self._pair.target.tokenizer, drafter, lambda: job.stream.cancelled)
+        return generate(job.ids, job.params, lane)
+
+
+def _load_pair(config: EngineConfig, progress: Progress) -> Pair:
+    """Loads what the configuration names. Raises LoadError, PairMismatch."""
+    from engine import loading
+
+    threads = config.threads or loading.default_threads()
+    options = {"device": config.device, "threads": threads, "offline": config.offline, "progress": progress}
+    target = loading.load(config.target, **options)
+    if config.drafter in ("none", "ngram"):
+        return Pair(target, threads=threads)
+    drafter = loading.load(config.drafter, **options)
+    if not drafter.tokenizer.same_ids(target.tokenizer):
+        raise PairMismatch(
+            f"{drafter.name} cannot draft for {target.name}: their tokenisers differ. "
+            "Choose a drafter of the same model family, or ngram, which works with every model."
+        )
+    return Pair(target, drafter, threads)

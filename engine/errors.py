@@ -41,9 +41,5 @@ class NotReady(EngineError):
     """The engine is still loading, has failed to load, or has been closed."""
 
 
-class Cancelled(EngineError):
-    """Raised inside the engine thread only, when a request's cancel flag is seen in a long prefill."""
-
-
 class Busy(EngineError):
     """More requests wait than the engine accepts."""

@@ -1,6 +1,6 @@
 """What comes out: plain, frozen values. No tensor crosses this border.
 
-One reply is `Prefilled`, then any number of `Round`, then `Finished`. All times are seconds of
+One reply is any number of `Prefilling`, `Prefilled`, any number of `Round`, `Finished`. All times are seconds of
 compute (`_s`), taken around compute only. Positions count reply tokens from 0.
 """
 
@@ -38,7 +38,7 @@ class RoundKind(StrEnum):
 class KReason(StrEnum):
     """Why the round had the K that it had."""
 
-    FIXED = "fixed"  # as asked for
+    FIXED = "fixed"  # as asked for (the drafter may still offer fewer)
     PROBE = "probe"
     BUDGET = "budget"  # cut to what max_new_tokens leaves
     CONTEXT = "context"  # cut to what the target's context leaves
@@ -95,7 +95,7 @@ class TokenDecision:
 
     draft_prob, target_prob: after temperature and filters. accept_prob: min(1, target/draft) under rejection
     (drawn number `uniform` in [0, 1) decides), 0 or 1 under shared noise (uniform None). DISCARDED tokens have
-    None in all three. `text` is how the token would read at its place; `special` also names
+    None in target_prob, accept_prob and uniform. `text` is how the token would read at its place; `special` also names
     fragments of a character ("0xE4"), which have no text of their own.
     """
 
@@ -120,12 +120,23 @@ class RecoveryDetail:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefilling:
+    """A long prompt is being read: `done` of `prompt_tokens` tokens so far. Short prompts send none."""
+
+    done: int
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Prefilled:
-    """The prompt has been read and the first token drawn (source PLAIN). ttft_s is compute time; queued_s the wait."""
+    """The prompt has been read and the first token drawn (source PLAIN). ttft_s is compute time; queued_s the wait.
+
+    token is None when a stop string cut the reply at its very first character.
+    """
 
     prompt_tokens: int
     cached_tokens: int
-    token: Token
+    token: Token | None
     seed: int
     ttft_s: float
     queued_s: float = 0.0
@@ -168,4 +179,4 @@ class Finished:
     message: str = ""
 
 
-Event = Prefilled | Round | Finished
+Event = Prefilling | Prefilled | Round | Finished

@@ -7,7 +7,7 @@ computed, and runs only the rest. Nobody ever rewinds a cache, so none can be re
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -128,21 +128,19 @@ class Model:
         self.context_len = context_len
 
     @torch.inference_mode()
-    def forward(self, requests: Sequence[Request], check: Callable[[], None] | None = None) -> list[Tensor]:
-        """Logits float32 [last, vocab_size] for each request; only ids that its cache lacks are computed.
+    def forward(self, requests: Sequence[Request]) -> list[Tensor]:
+        """Logits float32 [last, vocab_size] on the CPU for each request; only ids that its cache lacks are computed.
 
-        `check` is called before every pass over the weights and may raise to end a long prefill; the caches stay valid.
+        last = 0 only fills the cache. Rows of several requests share one pass over the weights.
         """
         begins = [min(common_prefix(r.cache.ids, r.ids), len(r.ids) - r.last) for r in requests]
         for request, begin in zip(requests, begins, strict=True):
             del request.cache.ids[begin:]
         parts: list[list[Tensor]] = [[] for _ in requests]
         while any(len(r.cache.ids) < len(r.ids) for r in requests):
-            if check is not None:
-                check()
             for index, logits in self._pass(requests):
                 parts[index].append(logits)
-        return [torch.cat(part) if len(part) > 1 else part[0] for part in parts]
+        return [part[0] if len(part) == 1 else torch.cat([torch.empty(0, self.vocab_size), *part]) for part in parts]
 
     def _pass(self, requests: Sequence[Request]) -> list[tuple[int, Tensor]]:
         """One pass over the weights, at most PREFILL_CHUNK rows of what is missing, requests in order."""
@@ -164,10 +162,9 @@ class Model:
         positions = torch.cat([torch.arange(s.begin, s.begin + s.count) for s in spans]).to(device)
         logit_rows = torch.tensor([row for part in wanted for row in part], dtype=torch.long, device=device)
         logits = self.network(torch.tensor(rows, dtype=torch.long, device=device), positions, spans, logit_rows)
-        logits = logits[:, : self.vocab_size].float()
-        for span in spans:
-            ids = requests[owners[spans.index(span)]].ids
-            span.cache.ids.extend(ids[span.begin : span.begin + span.count])
+        logits = logits[:, : self.vocab_size].float().cpu()
+        for owner, span in zip(owners, spans, strict=True):
+            span.cache.ids.extend(requests[owner].ids[span.begin : span.begin + span.count])
         split = logits.split([len(part) for part in wanted])
         return [(owner, part) for owner, part in zip(owners, split, strict=True) if len(part)]
 

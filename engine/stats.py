@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Round, RoundKind
+from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Prefilling, Round, RoundKind
 
 MIN_BASELINE_SAMPLES = 3
 """Below so many plain rounds the baseline says "measuring", not a figure."""
@@ -98,10 +98,12 @@ class Tally:
     finish_reason: FinishReason | None = None
 
     def add(self, event: Event) -> Tally:
+        if isinstance(event, Prefilling):
+            return self
         if isinstance(event, Prefilled):
             return replace(
                 self,
-                tokens=self.tokens + 1,
+                tokens=self.tokens + (event.token is not None),
                 prompt_tokens=event.prompt_tokens,
                 cached_tokens=event.cached_tokens,
                 ttft_s=event.ttft_s,

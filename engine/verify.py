@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from engine.config import Rule
@@ -24,11 +23,13 @@ from engine.randomness import Dice, Purpose, inverse_cdf
 class Proposal:
     """What a drafter offers: k token ids and the very distributions [k, V] that they were drawn from.
 
-    probs None: point masses on the ids (a drafter that looks up instead of predicting).
+    probs None: point masses on the ids (a drafter that looks up instead of predicting). raw_logits [k, V]: what they
+    were made from, for showing only.
     """
 
     token_ids: tuple[int, ...] = ()
     probs: Tensor | None = None
+    raw_logits: Tensor | None = None
 
     def prob(self, i: int) -> float:
         """Draft probability of the i-th token."""
@@ -110,9 +111,3 @@ def _shared_noise(proposal: Proposal, target_probs: Tensor, position: int, dice:
     k = len(proposal.token_ids)
     return Verdict(k, dice.draw(target_probs[k], position + k, Purpose.TARGET), tuple(tests), target_probs[k], None)
 
-
-def top(probs: Tensor, n: int) -> list[tuple[int, float]]:
-    """The n likeliest (token id, probability) of a row [V] of any total, normalised, those with probability 0 left out."""
-    values, ids = torch.topk(probs, min(n, len(probs)))
-    total = float(probs.double().sum())
-    return [(int(i), float(v) / total) for i, v in zip(ids, values, strict=True) if v > 0]

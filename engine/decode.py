@@ -1,0 +1,257 @@
+"""The loop. Plain decoding is this same loop with K = 0; there is no other.
+
+prefill -> first token -> rounds of: plan K, propose, one forward of k + 1 rows, probabilities, verify, cut, emit.
+Clocks sit around compute only. Between events the generator stands still, and its caller may run another request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from torch import Tensor
+
+from engine import detail
+from engine.config import DecodingParams
+from engine.controller import Plan, plan
+from engine.drafters import Drafter
+from engine.ends import cut_at_stop_strings, cut_round
+from engine.errors import ContextFull, EngineError
+from engine.events import (
+    Event,
+    Finished,
+    FinishReason,
+    Outcome,
+    Prefilled,
+    Prefilling,
+    Round,
+    RoundKind,
+    Source,
+    Token,
+    TokenDecision,
+)
+from engine.model import PREFILL_CHUNK, Cache, Model, Request, common_prefix
+from engine.randomness import Dice, Purpose
+from engine.sampling import probabilities
+from engine.text import Detokeniser, Tokenizer
+from engine.verify import Proposal, Verdict, verify
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What one reply works with. `cache` is its alone while it runs; drafter None: plain decoding only."""
+
+    model: Model
+    cache: Cache
+    tokenizer: Tokenizer
+    drafter: Drafter | None
+    cancelled: Callable[[], bool]
+
+
+def generate(ids: Sequence[int], params: DecodingParams, lane: Lane) -> Iterator[Event]:
+    """The events of one reply to the prompt `ids`; always ends with `Finished`.
+
+    params.sampling.seed must be set. Raises ContextFull at once (before the first event) when the prompt leaves no room.
+    """
+    if len(ids) >= lane.model.context_len:
+        raise ContextFull(len(ids), lane.model.context_len)
+    return cut_at_stop_strings(_Reply(ids, params, lane).events(), params.stop)
+
+
+class _Reply:
+    """The state of one reply in the making: ids so far, detokeniser, what was emitted."""
+
+    def __init__(self, prompt: Sequence[int], params: DecodingParams, lane: Lane) -> None:
+        if params.sampling.seed is None:
+            raise ValueError("the caller picks the seed")
+        self.params, self.sampling, self.lane = params, params.sampling, lane
+        self.seed: int = params.sampling.seed
+        self.dice = Dice(self.seed, params.rule)
+        self.prompt_len = len(prompt)
+        self.ids = list(prompt)
+        self.detokeniser = lane.tokenizer.detokeniser()
+        self.text: list[str] = []
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    def events(self) -> Iterator[Event]:
+        try:
+            yield from self._prefill()
+            index = 1
+            while (reason := self._end()) is None:
+                yield self._emit_round(index)
+                index += 1
+            yield self._finished(reason)
+        except EngineError as error:
+            yield self._finished(FinishReason.ERROR, str(error))
+        except Exception:  # whatever broke ends this reply; the engine thread lives on
+            log.exception("a reply failed")
+            yield self._finished(
+                FinishReason.ERROR, "Something in the engine broke and ended this reply (see the log); please try again."
+            )
+
+    def _end(self) -> FinishReason | None:
+        """Why the reply is over, None while it is not."""
+        replied = len(self.ids) - self.prompt_len
+        if replied and self.ids[-1] in self.lane.tokenizer.stop_ids:
+            return FinishReason.STOP
+        if self.lane.cancelled():
+            return FinishReason.CANCELLED
+        if self.params.max_new_tokens <= replied:
+            return FinishReason.LENGTH
+        if len(self.ids) >= self.lane.model.context_len:
+            return FinishReason.CONTEXT
+        return None
+
+    def _finished(self, reason: FinishReason, message: str = "") -> Finished:
+        return Finished(reason, "".join(self.text), tuple(self.ids[self.prompt_len :]), message)
+
+    def _prefill(self) -> Iterator[Event]:
+        """Reads the prompt in pieces, so that others get their turn and a cancel is seen, then draws the first token."""
+        model, cache = self.lane.model, self.lane.cache
+        cached = min(common_prefix(cache.ids, self.ids), len(self.ids) - 1)
+        spent_s = 0.0
+        for end in range(cached + PREFILL_CHUNK, len(self.ids), PREFILL_CHUNK):
+            if self.lane.cancelled():
+                return
+            begin_s = perf_counter()
+            model.forward([Request(self.ids[:end], 0, cache)])
+            model.synchronize()
+            spent_s += perf_counter() - begin_s
+            yield Prefilling(end, self.prompt_len)
+        if self.lane.cancelled():
+            return
+        begin_s = perf_counter()
+        [logits] = model.forward([Request(self.ids, 1, cache)])
+        probs = probabilities(logits, self.ids, self.prompt_len, self.sampling)
+        token_id = self.dice.draw(probs[0], len(self.ids), Purpose.TARGET)
+        [token] = self._emit([token_id], [Source.PLAIN])
+        spent_s += perf_counter() - begin_s
+        yield Prefilled(self.prompt_len, cached, token, self.seed, spent_s)
+
+    def _emit_round(self, index: int) -> Round:
+        """One draft - verify - emit step."""
+        model, params = self.lane.model, self.params
+        position = len(self.ids)
+        begin_s = perf_counter()
+        todo = self._plan(index)
+        proposal = self._propose(todo.k)
+        drafted_s = perf_counter()
+        history = self.ids + list(proposal.token_ids)
+        k = len(proposal.token_ids)
+        [logits] = model.forward([Request(history, k + 1, self.lane.cache)])
+        model.synchronize()
+        verified_s = perf_counter()
+        target_probs = probabilities(logits, history, self.prompt_len, self.sampling)
+        verdict = verify(proposal, target_probs, position, self.dice)
+        sampled_s = perf_counter()
+        decisions = self._decisions(proposal, verdict)
+        tokens = self._emit(
+            [*proposal.token_ids[: verdict.num_accepted], verdict.next_id],
+            [Source.DRAFT] * verdict.num_accepted + [_last_source(k, verdict.num_accepted)],
+        )
+        end_s = perf_counter()
+        round_ = Round(
+            index=index,
+            kind=todo.kind,
+            rule=params.rule,
+            drafter=self.lane.drafter.name if self.lane.drafter and todo.kind is RoundKind.SPECULATIVE else "none",
+            k_requested=todo.k,
+            k_reason=todo.reason,
+            num_drafted=k,
+            context_len=position,
+            decisions=decisions,
+            tokens=tokens,
+            draft_s=drafted_s - begin_s,
+            verify_s=verified_s - drafted_s,
+            sample_s=sampled_s - verified_s,
+            total_s=end_s - begin_s,
+        )
+        if params.detail:
+            round_ = self._with_detail(round_, proposal, logits, target_probs, verdict)
+        return cut_round(round_, len(self.ids) - self.prompt_len)
+
+    def _plan(self, index: int) -> Plan:
+        drafter, length = self.lane.drafter, len(self.ids)
+        params = self.params if drafter is not None else replace(self.params, num_speculative_tokens=0)
+        drafter_left = None if drafter is None or drafter.context_len is None else drafter.context_len - length
+        budget_left = self.params.max_new_tokens - (length - self.prompt_len)
+        return plan(index, params, budget_left, self.lane.model.context_len - length, drafter_left)
+
+    def _propose(self, k: int) -> Proposal:
+        if k == 0 or self.lane.drafter is None:
+            return Proposal()
+        return self.lane.drafter.propose(self.ids, self.prompt_len, None, k, self.sampling, self.dice)
+
+    # -- from ids to what is shown -----------------------------------------------------------------------------------
+
+    def _emit(self, token_ids: list[int], sources: list[Source]) -> tuple[Token, ...]:
+        """Append tokens to the reply, up to and with a stop id. At the reply's end an unfinished character is closed."""
+        tokenizer = self.lane.tokenizer
+        tokens: list[Token] = []
+        for token_id, source in zip(token_ids, sources, strict=True):
+            position = len(self.ids) - self.prompt_len
+            text = self.detokeniser.push(token_id)
+            tokens.append(Token(token_id, text, position, source, tokenizer.special.get(token_id, "")))
+            self.ids.append(token_id)
+            if token_id in tokenizer.stop_ids:
+                break
+        if self._end() not in (None, FinishReason.CANCELLED):
+            _add_text(tokens, self.detokeniser.flush())
+        self.text.extend(token.text for token in tokens)
+        return tuple(tokens)
+
+    def _decisions(self, proposal: Proposal, verdict: Verdict) -> tuple[TokenDecision, ...]:
+        """The fate of every draft, each described as it would read behind the drafts before it."""
+        reader: Detokeniser = self.detokeniser.copy()
+        decisions: list[TokenDecision] = []
+        first = len(self.ids) - self.prompt_len
+        for i, token_id in enumerate(proposal.token_ids):
+            text, special = self.lane.tokenizer.describe(token_id, reader)
+            reader.push(token_id)
+            if i < len(verdict.tests):
+                test = verdict.tests[i]
+                outcome = Outcome.ACCEPTED if test.accepted else Outcome.REJECTED
+                numbers = (test.draft_prob, test.target_prob, test.accept_prob, test.uniform)
+                decisions.append(TokenDecision(token_id, text, first + i, outcome, *numbers, special))
+            else:
+                prob = proposal.prob(i)
+                decisions.append(TokenDecision(token_id, text, first + i, Outcome.DISCARDED, prob, special=special))
+        return tuple(decisions)
+
+    def _with_detail(
+        self, round_: Round, proposal: Proposal, logits: Tensor, target_probs: Tensor, verdict: Verdict
+    ) -> Round:
+        begin_s = perf_counter()
+
+        def describe(token_id: int) -> str:
+            text, special = self.lane.tokenizer.describe(token_id, None)
+            return text or special
+
+        decisions = tuple(
+            replace(d, detail=detail.token_detail(i, proposal, logits, target_probs, describe))
+            if i < len(verdict.tests)
+            else d
+            for i, d in enumerate(round_.decisions)
+        )
+        recovery = detail.recovery_detail(verdict, describe)
+        return replace(round_, decisions=decisions, recovery=recovery, detail_s=perf_counter() - begin_s)
+
+
+def _last_source(num_drafted: int, num_accepted: int) -> Source:
+    """What the token that ends a round is called."""
+    if num_drafted == 0:
+        return Source.PLAIN
+    return Source.BONUS if num_accepted == num_drafted else Source.RECOVERED
+
+
+def _add_text(tokens: list[Token], text: str) -> None:
+    """Give text to the last token that can carry some: not a control token, if there is another."""
+    if text and tokens:
+        i = max((i for i, token in enumerate(tokens) if not token.special), default=len(tokens) - 1)
+        tokens[i] = replace(tokens[i], text=tokens[i].text + text)
+

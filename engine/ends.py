@@ -1,0 +1,87 @@
+"""Where a reply ends inside a block of tokens: everything behind the end is neither shown, nor kept, nor counted."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+
+from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Prefilling, Round, Token, TokenDecision
+from engine.text import StopStrings
+
+
+def cut_round(round_: Round, end: int) -> Round:
+    """The round without reply positions >= end. Drafts there become DISCARDED: a stop made their test void."""
+    tokens = tuple(token for token in round_.tokens if token.position < end)
+    if len(tokens) == len(round_.tokens):
+        return round_
+    decisions = tuple(d if d.position < end else _discarded(d) for d in round_.decisions)
+    return replace(round_, tokens=tokens, decisions=decisions, recovery=None)
+
+
+def _discarded(decision: TokenDecision) -> TokenDecision:
+    return replace(
+        decision, outcome=Outcome.DISCARDED, target_prob=None, accept_prob=None, uniform=None, detail=None
+    )
+
+
+def cut_at_stop_strings(events: Iterator[Event], stops: tuple[str, ...]) -> Iterator[Event]:
+    """The same events, ended where one of `stops` begins.
+
+    An event whose text may be the beginning of a stop string waits until that is decided, so that text, tokens and
+    counts always describe the same prefix and nothing shown is ever taken back. Ordinary text is not held.
+    """
+    if not stops:
+        yield from events
+        return
+    matcher = StopStrings(stops)
+    waiting: deque[tuple[Prefilled | Round, int]] = deque()  # with the character offset at which it begins
+    length = 0
+    shown: list[Token] = []
+    for event in events:
+        if isinstance(event, Prefilling):
+            yield event
+            continue
+        if isinstance(event, Finished):
+            yield from (held for held, _ in waiting)
+            yield event
+            return
+        text = "".join(token.text for token in _tokens(event))
+        waiting.append((event, length))
+        length += len(text)
+        matcher.feed(text)
+        if matcher.cut is not None:
+            for held, begin in waiting:
+                trimmed = _trim(held, begin, matcher.cut)
+                shown.extend(_tokens(trimmed))
+                yield trimmed
+            ids = tuple(token.id for token in shown)
+            yield Finished(FinishReason.STOP_STRING, "".join(token.text for token in shown), ids)
+            return
+        while waiting and (waiting[1][1] if len(waiting) > 1 else length) <= matcher.safe:
+            held, _ = waiting.popleft()
+            shown.extend(_tokens(held))
+            yield held
+
+
+def _tokens(event: Prefilled | Round) -> tuple[Token, ...]:
+    if isinstance(event, Round):
+        return event.tokens
+    return (event.token,) if event.token is not None else ()
+
+
+def _trim(event: Prefilled | Round, begin: int, cut: int) -> Prefilled | Round:
+    """Keep the characters before `cut`; the event's text begins at character `begin`. A token keeps what it has before the cut."""
+    kept: list[Token] = []
+    at = begin
+    for token in _tokens(event):
+        if at >= cut:
+            break
+        kept.append(replace(token, text=token.text[: cut - at]))
+        at += len(token.text)
+    if isinstance(event, Prefilled):
+        return replace(event, token=kept[0] if kept else None)
+    if not event.tokens:
+        return event
+    round_ = cut_round(event, kept[-1].position + 1 if kept else event.tokens[0].position)
+    return replace(round_, tokens=tuple(kept))

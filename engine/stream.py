@@ -1,0 +1,63 @@
+"""The two ends of one request: the engine thread puts events in, any other thread takes them out."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from types import TracebackType
+
+from engine.events import Event, Finished
+
+
+class Stream:
+    """The events of one request. Iterating yields events until `Finished`, inclusive.
+
+    A reader that is slow or gone never holds the engine: events wait in memory, at most a reply's worth. As a context manager
+    it cancels on leaving, so a reader that fails half-way does not leave the engine working for nobody.
+    """
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque()
+        self._changed = threading.Condition()
+        self._cancelled = threading.Event()
+        self._done = False
+
+    def take(self, timeout_s: float) -> list[Event]:
+        """All events that wait; blocks up to timeout_s for the first. [] on time-out or after `Finished` was taken."""
+        with self._changed:
+            if not self._done:
+                self._changed.wait_for(lambda: bool(self._events), timeout_s)
+            taken = list(self._events)
+            self._events.clear()
+            self._done = self._done or (bool(taken) and isinstance(taken[-1], Finished))
+            return taken
+
+    @property
+    def done(self) -> bool:
+        """True once `Finished` has been taken."""
+        return self._done
+
+    def cancel(self) -> None:
+        """Ask the engine to end this reply; it ends with `Finished(CANCELLED)` within a round. Safe at any time."""
+        self._cancelled.set()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
+    def put(self, event: Event) -> None:
+        """For the engine thread."""
+        with self._changed:
+            self._events.append(event)
+            self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[Event]:
+        while not self._done:
+            yield from self.take(timeout_s=3600.0)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.cancel()
