@@ -135,7 +135,7 @@ def byte_table(backend: tokenizers.Tokenizer, vocab_size: int, control: Collecti
         return None
     pieces = [b""] * vocab_size
     for token, token_id in backend.get_vocab(with_added_tokens=True).items():
-        if token_id not in control:
+        if token_id not in control and token_id < vocab_size:
             pieces[token_id] = to_bytes(token)
     return ByteTable(tuple(pieces), strip)
 

@@ -6,14 +6,14 @@ What people type stays what they typed: control tokens come from the template al
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import tokenizers
 
 from engine.config import Message
+from engine.control_tokens import ControlNames
 from engine.detokenise import ByteDetokeniser, ByteTable, Detokeniser, WindowDetokeniser, byte_table
 from engine.errors import EngineError, InvalidParams
 
@@ -21,8 +21,7 @@ Render = Callable[[list[dict[str, str]]], str]
 """A chat template: turns ({"role", "content"}) to the text of a prompt that ends where the reply begins."""
 
 NO_TEMPLATE = "This model has no chat template, so it sees the conversation as plain User: and Assistant: lines."
-PRIVATE_USE = range(0xF0000, 0x10FFFE)
-"""Code points without a meaning, from which stand-ins are taken (see `_Shield`)."""
+NO_SYSTEM = "This model's chat template has no system role, so the system prompt is put before the first message."
 
 
 class StopStrings:
@@ -62,7 +61,7 @@ class StopStrings:
 
 
 def _borders(pattern: str) -> list[int]:
-    """For each prefix of the pattern, the length of its longest proper prefix that is also its suffix (Knuth-Morris-Pratt)."""
+    """For each prefix, the length of its longest border, a proper prefix that is a suffix too (Knuth-Morris-Pratt)."""
     borders = [0] * len(pattern)
     length = 0
     for index in range(1, len(pattern)):
@@ -73,19 +72,180 @@ def _borders(pattern: str) -> list[int]:
     return borders
 
 
-class _Shield:
-    """Keeps control tokens' names in messages from being taken for control tokens.
+@dataclass(frozen=True, slots=True, eq=False)
+class Tokenizer:
+    """Made by `build_tokenizer`; nothing in it changes afterwards, so any thread may use it.
 
-    Before the template is rendered, the first character of each such name is replaced by a private-use stand-in, so
-    that afterwards every name in the text is the template's own; then the stand-ins become characters again. Whatever
-    else the template does with a message (trim it, look into it) is untouched. A beginning or an end of a message
-    that could become a name together with the template's text is treated alike.
+    vocab_size: ids at or beyond it are padding rows of the model, never to be drawn.
+    special: control tokens' names by id. stop_ids end a reply; so do stop_strings (only without a chat template).
+    fallback_note: a sentence to show where the model lacks something, else "".
     """
 
-    def __init__(self, names: Iterable[str], messages: Sequence[Message]) -> None:
-        names = sorted(names)
-        whole = "|".join(f"(?={re.escape(name)})." for name in names)
-        tails = "|".join(re.escape(name[i:]) for name in names for i in range(1, len(name)))
-        heads = "|".join(re.escape(name[:i]) for name in names for i in range(1, len(name)))
-        at_start, at_end = rf"(?<!\S)\A\s*\K", ""
-        raise NotImplementedError(whole, tails, heads, at_start, at_end)
+    vocab_size: int
+    stop_ids: frozenset[int]
+    stop_strings: tuple[str, ...]
+    special: Mapping[int, str]
+    fallback_note: str
+    _backend: tokenizers.Tokenizer
+    _names: ControlNames
+    _table: ByteTable | None
+    _bos_ids: tuple[int, ...]
+    _prepends_space: bool
+    _render: Render | None
+    _takes_system: bool
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """The prompt for the next reply. Only the template writes control tokens. Raises InvalidParams."""
+        if not messages:
+            raise InvalidParams("messages", "there is no message to answer: write one first.")
+        if self._render is None:
+            return [*self._bos_ids, *self.encode(_plain_form(messages))]
+        if not self._takes_system:
+            messages = _merge_system(messages)
+        contents, undo = self._names.shield([message.content for message in messages])
+        turns = [{"role": m.role, "content": content} for m, content in zip(messages, contents, strict=True)]
+        ids: list[int] = []
+        for index, part in enumerate(self._names.split(self._render(turns))):
+            if isinstance(part, int):
+                ids.append(part)
+            else:
+                ids += self._piece(part.translate(undo), first=index == 0)
+        while len(ids) > 1 and ids[0] == ids[1] and ids[:1] == list(self._bos_ids[:1]):
+            del ids[0]
+        return ids
+
+    def encode(self, text: str) -> list[int]:
+        """Plain characters only: the name of a control token is spelt out, like any other text."""
+        return self._piece(text, first=True)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of all ids at once, control tokens left out; the same as a detokeniser's pushes and flush."""
+        detokeniser = self.detokeniser()
+        return "".join([*map(detokeniser.push, ids), detokeniser.flush()])
+
+    def detokeniser(self) -> Detokeniser:
+        """A fresh one, for one reply."""
+        if self._table is None:
+            return WindowDetokeniser(self._backend)
+        return ByteDetokeniser(self._table, self._table.strip)
+
+    def describe(self, token_id: int, pending: Detokeniser | None) -> tuple[str, str]:
+        """(text, special) of a token as it would read behind what `pending` has seen (None: in the midst of a text).
+
+        A control token has no text and its name as special; a fragment of a character has its bytes there: "0xE4 0xB8".
+        """
+        if token_id in self.special:
+            return "", self.special[token_id]
+        if pending is not None:
+            text = pending.copy().push(token_id)
+        else:
+            text = (WindowDetokeniser(self._backend) if self._table is None else ByteDetokeniser(self._table, 0)).push(
+                token_id
+            )
+        if text:
+            return text, ""
+        piece = self._table.piece(token_id) if self._table is not None else b""
+        return "", " ".join(f"0x{byte:02X}" for byte in piece) or f"#{token_id}"
+
+    def same_ids(self, other: Tokenizer) -> bool:
+        """Whether every id stands for the same token in both, so that one model can draft for the other."""
+        if self.special != other.special:
+            return False
+        return bool(self._backend.get_vocab(True) == other._backend.get_vocab(True))
+
+    def _piece(self, text: str, first: bool) -> list[int]:
+        """Ids of text without control tokens. first: nothing stands before it in the prompt."""
+        if not text:
+            return []
+        if first and self._prepends_space and not text.startswith((" ", "\u2581")):
+            text = " " + text
+        ids = self._spelt(text)
+        if self.special.keys().isdisjoint(ids):
+            return ids
+        # Some models keep control tokens in their ordinary vocabulary, where plain text can hit them.
+        return [token_id for part in self._names.broken(text) for token_id in self._spelt(part)]
+
+    def _spelt(self, text: str) -> list[int]:
+        return list(self._backend.encode(text, add_special_tokens=False).ids)
+
+
+def build_tokenizer(
+    backend: tokenizers.Tokenizer,
+    render: Render | None,
+    stop_ids: Iterable[int],
+    bos_id: int | None = None,
+    rows: int | None = None,
+) -> Tokenizer:
+    """Takes `backend` over: it is adjusted here, once, and must not be changed or used for anything else afterwards.
+
+    render: the chat template, None if there is none; it must raise EngineError when it refuses a conversation.
+    rows: how many ids the model knows; a tokeniser may have names for more.
+    """
+    backend.no_truncation()
+    backend.no_padding()
+    bos_ids = backend.encode("", add_special_tokens=True).ids[:1] if bos_id is None else [bos_id]
+    backend.encode_special_tokens = True  # control tokens are found by ControlNames, never by the library
+    added = {i: token for i, token in backend.get_added_tokens_decoder().items() if token.special}
+    special = {i: token.content for i, token in added.items()}
+    vocab_size = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+    if rows is not None:
+        vocab_size = min(vocab_size, rows)
+    takes_system = render is not None and _takes_system(render)
+    return Tokenizer(
+        vocab_size=vocab_size,
+        stop_ids=frozenset(stop_ids),
+        stop_strings=("\nUser:",) if render is None else (),
+        special=MappingProxyType(special),
+        fallback_note=NO_TEMPLATE if render is None else "" if takes_system else NO_SYSTEM,
+        _backend=backend,
+        _names=ControlNames(added),
+        _table=byte_table(backend, vocab_size, special),
+        _bos_ids=tuple(bos_ids),
+        _prepends_space=_take_over_first_space(backend),
+        _render=render,
+        _takes_system=takes_system,
+    )
+
+
+def _take_over_first_space(backend: tokenizers.Tokenizer) -> bool:
+    """Whether the tokeniser puts a space before the first word of a whole text, and only there.
+
+    The library cannot know which of our pieces is the first, so it stops doing it and `_piece` does.
+    """
+    if backend.pre_tokenizer is None:
+        return False
+    described = json.loads(backend.pre_tokenizer.__getstate__())
+    if described.get("prepend_scheme") != "first":
+        return False
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(
+        replacement=described["replacement"], prepend_scheme="never", split=described["split"]
+    )
+    return True
+
+
+def _takes_system(render: Render) -> bool:
+    """Whether the template shows the system text at all; some refuse it, some drop it silently."""
+    probe = "greenlight-probe"
+    try:
+        return probe in render([{"role": "system", "content": probe}, {"role": "user", "content": "Hello"}])
+    except EngineError:
+        return False
+
+
+def _merge_system(messages: Sequence[Message]) -> list[Message]:
+    """The system text as the beginning of the first user turn."""
+    system = "\n\n".join(m.content for m in messages if m.role == "system" and m.content.strip())
+    turns = [m for m in messages if m.role != "system"]
+    if not system:
+        return turns
+    first = next((i for i, m in enumerate(turns) if m.role == "user"), None)
+    if first is None:
+        return [Message("user", system), *turns]
+    merged = Message("user", f"{system}\n\n{turns[first].content}")
+    return [*turns[:first], merged, *turns[first + 1 :]]
+
+
+def _plain_form(messages: Sequence[Message]) -> str:
+    """The fallback without a chat template."""
+    names = {"system": "", "user": "User: ", "assistant": "Assistant: "}
+    return "".join(f"{names[m.role]}{m.content}\n" for m in messages) + "Assistant:"

@@ -1,0 +1,182 @@
+"""GGUF -> a folder as transformers keeps models, once: afterwards a start reads bf16 weights instead of unpacking.
+
+Only what the default model needs: the Llama family with SmolLM's tokeniser. Other files are refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+
+from engine.errors import LoadError
+from engine.sealed import is_intact, seal
+
+Progress = Callable[[str, float | None], None]
+
+FORMAT = 1
+"""Raised whenever the files written here change, so that older folders are not taken."""
+
+CONTROL = 3
+"""GGUF's token type for control tokens."""
+
+LAYER_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+OUTER_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+
+
+def converted(gguf: Path, digest: str, progress: Progress) -> Path:
+    """The folder made from `gguf` (SHA-256 `digest`), beside it; made now if it is missing, damaged or outdated.
+
+    Raises LoadError for a file that cannot be read as GGUF, or of another architecture or tokeniser.
+    """
+    folder = gguf.parent / f"{gguf.stem}-{digest[:16]}-v{FORMAT}"
+    if is_intact(folder):
+        return folder
+    with FileLock(folder.with_name(f"{folder.name}.lock")):
+        if not is_intact(folder):  # another process may have made it while we waited
+            partial = folder.with_name(f"{folder.name}.partial")
+            for leftover in (partial, folder):
+                shutil.rmtree(leftover, ignore_errors=True)
+            partial.mkdir(parents=True)
+            _convert(gguf, partial, progress)
+            os.replace(partial, folder)
+    return folder
+
+
+def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
+    from gguf import GGUFReader
+
+    progress("convert", None)
+    try:
+        reader = GGUFReader(gguf)
+        facts = {name: field.contents() for name, field in reader.fields.items() if not _is_long(name)}
+        vocabulary = {
+            name: reader.fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "token_type", "merges")
+        }
+    except (OSError, ValueError, KeyError, IndexError) as error:
+        raise LoadError(f"{gguf.name} is not a whole GGUF file ({error}): delete it and start again.") from error
+    _refuse_others(gguf.name, facts)
+    _write_weights(reader, facts, folder, progress)
+    for name, content in _plain_files(facts, vocabulary).items():
+        (folder / name).write_text(json.dumps(content, ensure_ascii=False, indent=1), "utf-8")
+    _tokenizer(vocabulary).save(str(folder / "tokenizer.json"))
+    seal(folder, sorted(path.name for path in folder.iterdir()))
+
+
+def _is_long(name: str) -> bool:
+    return name.startswith("tokenizer.ggml.") and name.rsplit(".", 1)[1] in ("tokens", "token_type", "merges", "scores")
+
+
+def _refuse_others(name: str, facts: dict[str, Any]) -> None:
+    wanted = {"general.architecture": "llama", "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm"}
+    for key, value in wanted.items():
+        if facts.get(key) != value:
+            raise LoadError(
+                f"{name} has {key} = {facts.get(key)!r}, and only {value!r} can be read: "
+                "choose the default model, or a model as safetensors."
+            )
+
+
+def _write_weights(reader: Any, facts: dict[str, Any], folder: Path, progress: Progress) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    weights = {}
+    for index, (name, array) in enumerate(_arrays(reader, facts)):
+        weights[name] = torch.from_numpy(array).to(torch.bfloat16)
+        progress("convert", (index + 1) / len(reader.tensors))
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _arrays(reader: Any, facts: dict[str, Any]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """(transformers' name, float32 array) of every tensor."""
+    from gguf.quants import dequantize
+
+    heads = {"attn_q": facts["llama.attention.head_count"], "attn_k": facts["llama.attention.head_count_kv"]}
+    for tensor in reader.tensors:
+        array = np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
+        *layer, kind, suffix = tensor.name.split(".")
+        name = f"model.layers.{layer[1]}.{LAYER_NAMES[kind]}" if layer else OUTER_NAMES[kind]
+        yield f"{name}.{suffix}", unpermuted(array, heads[kind]) if kind in heads else array
+
+
+def unpermuted(array: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
+    """Rows of q or k as transformers wants them.
+
+    GGUF keeps the two coordinates that one rotation turns next to each other, transformers half a head apart.
+    """
+    pairs = array.reshape(heads, array.shape[0] // heads // 2, 2, *array.shape[1:])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)
+
+
+def _plain_files(facts: dict[str, Any], vocabulary: dict[str, list[Any]]) -> dict[str, dict[str, Any]]:
+    """The folder's JSON files, by name."""
+    tokens = vocabulary["tokens"]
+    eos = facts["tokenizer.ggml.eos_token_id"]
+    stops = [eos] + [i for i, token in enumerate(tokens) if token == "<|endoftext|>" and i != eos]
+    names = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": facts["llama.embedding_length"],
+        "intermediate_size": facts["llama.feed_forward_length"],
+        "num_hidden_layers": facts["llama.block_count"],
+        "num_attention_heads": facts["llama.attention.head_count"],
+        "num_key_value_heads": facts["llama.attention.head_count_kv"],
+        "head_dim": facts["llama.rope.dimension_count"],
+        "max_position_embeddings": facts["llama.context_length"],
+        "rms_norm_eps": facts["llama.attention.layer_norm_rms_epsilon"],
+        "rope_parameters": {"rope_type": "default", "rope_theta": facts["llama.rope.freq_base"]},
+        "vocab_size": len(tokens),
+        "bos_token_id": facts["tokenizer.ggml.bos_token_id"],
+        "eos_token_id": eos,
+        "tie_word_embeddings": True,
+        "hidden_act": "silu",
+        "dtype": "bfloat16",
+    }
+    tokenizer_config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": facts["llama.context_length"],
+        "clean_up_tokenization_spaces": False,
+        "chat_template": facts["tokenizer.chat_template"],
+    } | {f"{name}_token": tokens[facts[f"tokenizer.ggml.{key}_token_id"]] for name, key in names.items()}
+    return {
+        "config.json": config,
+        "generation_config.json": {"eos_token_id": stops},
+        "tokenizer_config.json": tokenizer_config,
+    }
+
+
+def _tokenizer(vocabulary: dict[str, list[Any]]) -> Any:
+    """SmolLM's tokeniser from its vocabulary: every digit by itself, then byte-level BPE."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    tokens = vocabulary["tokens"]
+    merges = [tuple(merge.split(" ", 1)) for merge in vocabulary["merges"]]
+    backend = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
+    )
+    backend.decoder = decoders.ByteLevel()
+    control = [token for token, kind in zip(tokens, vocabulary["token_type"], strict=True) if kind == CONTROL]
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
+    return backend

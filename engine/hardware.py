@@ -1,0 +1,82 @@
+"""What this machine offers: processors within the quota, a device, and number formats that it computes quickly."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.errors import LoadError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def default_threads(root: Path = Path("/")) -> int:
+    """Processors that this process may really use: a container's quota counts, not the host's size."""
+    try:
+        allowed = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        allowed = os.cpu_count() or 1
+    quotas = [quota for quota in _cgroup_quotas(root) if quota > 0]
+    return max(1, min([allowed, *(int(quota) for quota in quotas)]))
+
+
+def _cgroup_quotas(root: Path) -> list[float]:
+    """Limits, in processors, of this process's control groups (version 1 and 2) and of all that enclose them."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    quotas: list[float] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        # Inside a container the path is often the host's and not to be found here; the top is then the container's own.
+        for mount in ("sys/fs/cgroup", "sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct"):
+            place = Path(path.lstrip("/"))
+            quotas += [_quota(root / mount / part) for part in (place, *place.parents)]
+    return quotas
+
+
+def _quota(folder: Path) -> float:
+    """Processors that one control group allows, 0 where it sets no limit."""
+    try:
+        if (folder / "cpu.max").exists():
+            limit, period = (folder / "cpu.max").read_text().split()
+        else:
+            limit = (folder / "cpu.cfs_quota_us").read_text()
+            period = (folder / "cpu.cfs_period_us").read_text()
+        return max(0.0, float(limit) / float(period)) if limit.strip() != "max" else 0.0
+    except (OSError, ValueError, ZeroDivisionError):
+        return 0.0
+
+
+def pick_device(name: str) -> torch.device:
+    """ "auto" takes a CUDA device if there is one, else the CPU. Raises LoadError for a device that is not there."""
+    import torch
+
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        name = "cuda" if there["cuda"] else "cpu"
+    if not there.get(name, False):
+        usable = ", ".join(kind for kind, present in there.items() if present)
+        raise LoadError(f"There is no {name} device that this PyTorch can use: choose auto or one of {usable}.")
+    return torch.device(name)
+
+
+def pick_dtype(device: torch.device) -> torch.dtype:
+    """bfloat16 where the hardware multiplies it, else a format that it does.
+
+    A CPU without bf16 instructions takes it piece by piece: a single row is then quick, since fewer bytes are read,
+    but the several rows of a verification, and every prompt, cost several times as much.
+    """
+    import torch
+
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    if device.type == "mps":
+        return torch.float16
+    quick = any(getattr(torch.cpu, probe, bool)() for probe in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    return torch.bfloat16 if quick else torch.float32
