@@ -1,0 +1,48 @@
+"""What a marked test needs is looked for once; without it the test is skipped with the reason, but fails under CI."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from engine.errors import LoadError
+from engine.fetch import default_model
+
+settings.register_profile("greenlight", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("greenlight")  # a busy machine is no fault: nothing here fails for being slow
+
+
+@functools.cache
+def _lacks_model() -> str:
+    try:
+        default_model(offline=False, progress=lambda phase, fraction: None)
+    except LoadError as error:
+        return str(error)
+    return ""
+
+
+@functools.cache
+def _lacks_browser() -> str:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return "" if any(map(shutil.which, names)) else "there is no Chromium here"
+
+
+@functools.cache
+def _lacks_gpu() -> str:
+    import torch
+
+    return "" if torch.cuda.is_available() else "there is no accelerator here"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and (reason := _lacks_gpu()):
+        pytest.skip(reason)
+    for marker, lacks in (("model", _lacks_model), ("browser", _lacks_browser)):
+        if item.get_closest_marker(marker) and (reason := lacks()):
+            if os.environ.get("CI", "").lower() in ("1", "true"):
+                pytest.fail(f"CI has to run this test: {reason}")
+            pytest.skip(reason)
