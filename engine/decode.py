@@ -59,7 +59,8 @@ def generate(ids: Sequence[int], params: DecodingParams, lane: Lane) -> Iterator
     """
     if len(ids) >= lane.model.context_len:
         raise ContextFull(len(ids), lane.model.context_len)
-    return cut_at_stop_strings(_Reply(ids, params, lane).events(), params.stop)
+    stops = (*params.stop, *lane.tokenizer.stop_strings)
+    return cut_at_stop_strings(_Reply(ids, params, lane).events(), stops)
 
 
 class _Reply:

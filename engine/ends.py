@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import takewhile
+from typing import NamedTuple
 
 from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Prefilling, Round, Token, TokenDecision
 from engine.text import StopStrings
@@ -13,10 +14,9 @@ from engine.text import StopStrings
 def cut_round(round_: Round, end: int) -> Round:
     """The round without reply positions >= end. Drafts there become DISCARDED: a stop made their test void."""
     tokens = tuple(token for token in round_.tokens if token.position < end)
-    if len(tokens) == len(round_.tokens):
-        return round_
     decisions = tuple(d if d.position < end else _discarded(d) for d in round_.decisions)
-    return replace(round_, tokens=tokens, decisions=decisions, recovery=None)
+    recovery = round_.recovery if len(tokens) == len(round_.tokens) else None
+    return replace(round_, tokens=tokens, decisions=decisions, recovery=recovery)
 
 
 def _discarded(decision: TokenDecision) -> TokenDecision:
@@ -35,7 +35,7 @@ def cut_at_stop_strings(events: Iterator[Event], stops: tuple[str, ...]) -> Iter
         yield from events
         return
     matcher = StopStrings(stops)
-    waiting: deque[tuple[Prefilled | Round, int]] = deque()  # with the character offset at which it begins
+    waiting: list[_Held] = []
     length = 0
     shown: list[Token] = []
     for event in events:
@@ -43,25 +43,40 @@ def cut_at_stop_strings(events: Iterator[Event], stops: tuple[str, ...]) -> Iter
             yield event
             continue
         if isinstance(event, Finished):
-            yield from (held for held, _ in waiting)
+            yield from (held.event for held in waiting)
             yield event
             return
         text = "".join(token.text for token in _tokens(event))
-        waiting.append((event, length))
+        waiting.append(_Held(event, length, length + len(text)))
         length += len(text)
         matcher.feed(text)
         if matcher.cut is not None:
-            for held, begin in waiting:
-                trimmed = _trim(held, begin, matcher.cut)
-                shown.extend(_tokens(trimmed))
-                yield trimmed
+            trimmed = [_trim(held.event, held.begin, matcher.cut) for held in waiting]
+            yield from trimmed
+            shown += [token for cut in trimmed for token in _tokens(cut)]
             ids = tuple(token.id for token in shown)
             yield Finished(FinishReason.STOP_STRING, "".join(token.text for token in shown), ids)
             return
-        while waiting and (waiting[1][1] if len(waiting) > 1 else length) <= matcher.safe:
-            held, _ = waiting.popleft()
-            shown.extend(_tokens(held))
-            yield held
+        decided = sum(1 for _ in takewhile(lambda held: held.end <= matcher.safe, waiting))
+        while decided and _ends_inside_a_character(waiting[decided - 1].event):
+            decided -= 1
+        yield from (held.event for held in waiting[:decided])
+        shown += [token for held in waiting[:decided] for token in _tokens(held.event)]
+        del waiting[:decided]
+
+
+class _Held(NamedTuple):
+    """An event that may have to be cut, and the characters begin..end of the reply that it added."""
+
+    event: Prefilled | Round
+    begin: int
+    end: int
+
+
+def _ends_inside_a_character(event: Prefilled | Round) -> bool:
+    """Its last token is a fragment, whose text will come with a later one: both stay or go together."""
+    tokens = _tokens(event)
+    return bool(tokens) and not tokens[-1].text and not tokens[-1].special
 
 
 def _tokens(event: Prefilled | Round) -> tuple[Token, ...]:

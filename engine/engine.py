@@ -65,6 +65,7 @@ class Facts:
     exact: bool
     drafters: tuple[str, ...]  # names valid for DecodingParams.drafter
     max_new_tokens: int
+    note: str = ""  # what a person should know of this model, e.g. that it has no chat template
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,7 @@ class Engine:
             exact=False,
             drafters=drafters,
             max_new_tokens=self.config.max_new_tokens,
+            note=loaded.tokenizer.fallback_note,
         )
 
     def count_tokens(self, messages: Sequence[Message]) -> int:

@@ -1,21 +1,17 @@
-"""Finds, checks and loads models; the only importer of transformers.
+"""Checks and loads models; the only importer of transformers.
 
 Whatever goes wrong on the way is one LoadError with one sentence; the traceback stays behind it as its cause.
 """
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.convert import converted
-from engine.errors import InvalidParams, LoadError
-from engine.fetch import DEFAULT_MODEL, default_model
+from engine.errors import EngineError, InvalidParams, LoadError
 from engine.hardware import default_threads, pick_device, pick_dtype
+from engine.places import GGUF_ORIGIN, Place, find, first_line
 from engine.text import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:
@@ -26,10 +22,9 @@ __all__ = ["Loaded", "default_threads", "load"]
 Progress = Callable[[str, float | None], None]
 """progress(phase, fraction): phases "fetch", "unpack", "convert", "load"; fraction 0..1, None where unknown."""
 
-EMBEDDED = "embedded"
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 ATTENTION = "greenlight"
+TOLERANCE = 0.1
+"""Share of the logits' spread by which 16-bit kernels may differ; a wrong attention differs by about all of it."""
 KNOWN_LAYERS = {"full_attention", "sliding_attention"}
 
 
@@ -46,21 +41,12 @@ class Loaded:
     device: str
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A folder with a model as transformers keeps them. origin: what the weights were before, e.g. "GGUF Q4_1"."""
-
-    folder: Path
-    name: str
-    origin: str
-
-
 def load(target: str, *, device: str = "auto", threads: int | None = None, offline: bool, progress: Progress) -> Loaded:
     """target: "embedded" (the default model), a local folder, or a hub id. Raises LoadError.
 
     Sets the number of threads that torch uses in this process, when the model runs on the CPU.
     """
-    place = _find(target, offline, progress)
+    place = find(target, offline, progress)
     progress("load", None)
     import torch
     import transformers
@@ -74,7 +60,8 @@ def load(target: str, *, device: str = "auto", threads: int | None = None, offli
     config = _config(place)
     _refuse_unsupported(place.name, config)
     hf_model = _network(place, dtype, where)
-    tokenizer = _tokenizer(place, hf_model.generation_config, config.vocab_size)
+    text_config = config.get_text_config()
+    tokenizer = _tokenizer(place, hf_model.generation_config, text_config.vocab_size)
     from engine.model import TransformersNetwork
 
     written = str(dtype).removeprefix("torch.").replace("bfloat16", "bf16")
@@ -84,63 +71,9 @@ def load(target: str, *, device: str = "auto", threads: int | None = None, offli
         name=place.name,
         weights=f"{place.origin}, run as {written}",
         kernel=f"torch {written} linear",
-        context_len=int(getattr(config, "max_position_embeddings", None) or 2048),
+        context_len=int(getattr(text_config, "max_position_embeddings", None) or 2048),
         device=str(where),
     )
-
-
-def _find(target: str, offline: bool, progress: Progress) -> Place:
-    if target == EMBEDDED:
-        gguf = default_model(offline=offline, progress=progress)
-        folder = converted(gguf, DEFAULT_MODEL.file_sha256, progress)
-        return Place(folder, "SmolLM2-135M-Instruct", "GGUF Q4_1")
-    folder = Path(target).expanduser()
-    if folder.is_dir():
-        return Place(folder, folder.resolve().name, "safetensors")
-    if folder.suffix == ".gguf":
-        raise LoadError(f"{target}: GGUF files other than the default model cannot be read; name a folder or a hub id.")
-    if folder.is_file():
-        raise LoadError(
-            f"{target} is a file: name the folder of a model (with config.json and *.safetensors) or a hub id."
-        )
-    if target.startswith((".", "~", os.sep)) or not HUB_ID.fullmatch(target):
-        raise LoadError(
-            f"There is no folder {target}: name the folder of a model, a hub id such as owner/model, or {EMBEDDED}."
-        )
-    return Place(_from_hub(target, offline, progress), target, "safetensors")
-
-
-def _from_hub(repo_id: str, offline: bool, progress: Progress) -> Path:
-    """The hub's own cache holds the files; only what is missing is fetched."""
-    import huggingface_hub
-    from huggingface_hub import errors
-
-    progress("fetch", None)
-    try:
-        # Files in sub-folders and consolidated.* are the same weights once more, for other programs.
-        return Path(
-            huggingface_hub.snapshot_download(
-                repo_id, allow_patterns=FILES, ignore_patterns=["*/*", "consolidated*"], local_files_only=offline
-            )
-        )
-    except errors.GatedRepoError as error:
-        raise LoadError(f"{repo_id} asks for its licence to be accepted on its hub page; then set HF_TOKEN.") from error
-    except errors.RepositoryNotFoundError as error:
-        raise LoadError(
-            f"The hub has no model {repo_id}, or it is private: check its spelling, or set HF_TOKEN."
-        ) from error
-    except errors.LocalEntryNotFoundError as error:
-        raise LoadError(_not_here(repo_id, offline)) from error
-    except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
-        raise LoadError(f"The hub did not give {repo_id} ({_first_line(error)}): try again later.") from error
-    except Exception as error:  # the HTTP library's own errors have no common base here
-        raise LoadError(_not_here(repo_id, offline)) from error
-
-
-def _not_here(repo_id: str, offline: bool) -> str:
-    if offline:
-        return f"{repo_id} is not on this machine and --offline forbids fetching it: start once without --offline."
-    return f"No network, and {repo_id} is not on this machine yet: connect and start again, or choose {EMBEDDED}."
 
 
 def _config(place: Place) -> Any:
@@ -156,7 +89,7 @@ def _config(place: Place) -> Any:
         return AutoConfig.from_pretrained(place.folder, trust_remote_code=False, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LoadError(
-            f"The config.json of {place.name} cannot be used ({_first_line(error)}): choose another model."
+            f"The config.json of {place.name} cannot be used ({first_line(error)}): choose another model."
         ) from error
 
 
@@ -164,9 +97,8 @@ def _refuse_unsupported(name: str, config: Any) -> None:
     """Only models whose every layer keeps plain keys and values, and takes its attention from outside."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
-    architecture = (getattr(config, "architectures", None) or [type(config).__name__])[0]
     kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    layers = set(getattr(config, "layer_types", None) or ())
+    layers = set(getattr(config.get_text_config(), "layer_types", None) or ())
     if (
         kind is None
         or not kind._supports_attention_backend
@@ -174,13 +106,19 @@ def _refuse_unsupported(name: str, config: Any) -> None:
         or getattr(config, "is_encoder_decoder", False)
         or not layers <= KNOWN_LAYERS
     ):
-        raise LoadError(
-            f"{name} is a {architecture}, which Greenlight cannot run: choose a model of the Llama, Qwen, Mistral, "
-            "Gemma or SmolLM kind."
-        )
+        raise LoadError(_unsupported(name, config))
+
+
+def _unsupported(name: str, config: Any) -> str:
+    architecture = (getattr(config, "architectures", None) or [type(config).__name__])[0]
+    return (
+        f"{name} is a {architecture}, which Greenlight cannot run: choose a model of the Llama, Qwen, Mistral, Gemma "
+        "or SmolLM kind."
+    )
 
 
 def _network(place: Place, dtype: Any, where: Any) -> Any:
+    """The transformers model, on its device, with our attention."""
     from transformers import AttentionInterface, AutoModelForCausalLM
 
     from engine.model import attend_spans
@@ -188,16 +126,35 @@ def _network(place: Place, dtype: Any, where: Any) -> Any:
     AttentionInterface.register(ATTENTION, attend_spans)
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            place.folder,
-            dtype=dtype,
-            attn_implementation=ATTENTION,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
+            place.folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
         )
     except Exception as error:  # damaged files fail in many ways, and each of them is this sentence
-        raise LoadError(f"{place.name} cannot be loaded ({_first_line(error)}): its files may be damaged.") from error
-    return model.requires_grad_(False).to(where)
+        raise LoadError(f"{place.name} cannot be loaded ({first_line(error)}): its files may be damaged.") from error
+    model = model.requires_grad_(False).eval().to(where)
+    if place.origin == GGUF_ORIGIN:  # tested with every change; any other model proves itself here
+        model.set_attn_implementation(ATTENTION)
+    elif not _attends_rightly(model):
+        raise LoadError(_unsupported(place.name, model.config))
+    return model
+
+
+def _attends_rightly(model: Any) -> bool:
+    """Switches to our attention; whether the output stays what it was. An architecture may want more than we do."""
+    import torch
+
+    from engine.model import Cache, Model, Request, TransformersNetwork
+
+    ids = [1 + 7 * i % (model.config.get_text_config().vocab_size - 1) for i in range(24)]
+    with torch.inference_mode():
+        usual = model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0].float()
+    model.set_attn_implementation(ATTENTION)
+    network = TransformersNetwork(model, usual.shape[-1])
+    try:
+        ours = Model(network, len(ids)).forward([Request(ids, len(ids), Cache())])[0]
+    except (EngineError, RuntimeError, TypeError, ValueError, AttributeError):
+        return False
+    spread = (usual - usual.mean(dim=-1, keepdim=True)).norm()
+    return bool((ours - usual).norm() <= TOLERANCE * spread)  # False for NaN as well
 
 
 def _tokenizer(place: Place, generation: Any, rows: int) -> Tokenizer:
@@ -207,7 +164,7 @@ def _tokenizer(place: Place, generation: Any, rows: int) -> Tokenizer:
         hf = AutoTokenizer.from_pretrained(place.folder, trust_remote_code=False, local_files_only=True)
         backend = hf.backend_tokenizer
     except Exception as error:  # as above; a tokeniser without a fast form has no backend_tokenizer
-        raise LoadError(f"The tokeniser of {place.name} cannot be loaded ({_first_line(error)}).") from error
+        raise LoadError(f"The tokeniser of {place.name} cannot be loaded ({first_line(error)}).") from error
     stops = getattr(generation, "eos_token_id", None)
     stop_ids = {hf.eos_token_id, *(stops if isinstance(stops, list) else [stops])} - {None}
 
@@ -216,12 +173,7 @@ def _tokenizer(place: Place, generation: Any, rows: int) -> Tokenizer:
             return str(hf.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
         except Exception as error:  # the template is the model maker's program, and fails as it likes
             raise InvalidParams(
-                "messages", f"The chat template of {place.name} refuses this conversation: {_first_line(error)}."
+                "messages", f"The chat template of {place.name} refuses this conversation: {first_line(error)}."
             ) from error
 
     return build_tokenizer(backend, render if hf.chat_template else None, stop_ids, hf.bos_token_id, rows)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__).rstrip(".:")

@@ -14,7 +14,7 @@ import tokenizers
 
 from engine.config import Message
 from engine.control_tokens import ControlNames
-from engine.detokenise import ByteDetokeniser, ByteTable, Detokeniser, WindowDetokeniser, byte_table
+from engine.detokenise import INCOMPLETE, ByteDetokeniser, ByteTable, Detokeniser, WindowDetokeniser, byte_table
 from engine.errors import EngineError, InvalidParams
 
 Render = Callable[[list[dict[str, str]]], str]
@@ -136,16 +136,19 @@ class Tokenizer:
         """
         if token_id in self.special:
             return "", self.special[token_id]
-        if pending is not None:
-            text = pending.copy().push(token_id)
-        else:
-            text = (WindowDetokeniser(self._backend) if self._table is None else ByteDetokeniser(self._table, 0)).push(
-                token_id
-            )
-        if text:
-            return text, ""
+        for reader in (pending, self._mid_text()):
+            text = reader.copy().push(token_id) if reader is not None else ""
+            if text and INCOMPLETE not in text:
+                return text, ""
+        # Behind half a character, or as half a character, it has no text of its own: name its bytes.
         piece = self._table.piece(token_id) if self._table is not None else b""
+        if text and piece == INCOMPLETE.encode():
+            return text, ""
         return "", " ".join(f"0x{byte:02X}" for byte in piece) or f"#{token_id}"
+
+    def _mid_text(self) -> Detokeniser:
+        """A fresh detokeniser that does not take the next token for the beginning of a text."""
+        return WindowDetokeniser(self._backend) if self._table is None else ByteDetokeniser(self._table, 0)
 
     def same_ids(self, other: Tokenizer) -> bool:
         """Whether every id stands for the same token in both, so that one model can draft for the other."""

@@ -1,0 +1,90 @@
+"""From what a person calls a model to a folder on this machine: the default model, a local folder, or a hub id."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.convert import converted
+from engine.errors import LoadError
+from engine.fetch import DEFAULT_MODEL, default_model
+
+Progress = Callable[[str, float | None], None]
+
+EMBEDDED = "embedded"
+GGUF_ORIGIN = "GGUF Q4_1"
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder with a model as transformers keeps them. origin: what the weights were before, e.g. "GGUF Q4_1"."""
+
+    folder: Path
+    name: str
+    origin: str
+
+
+def find(target: str, offline: bool, progress: Progress) -> Place:
+    """Fetches or converts whatever is missing. Raises LoadError."""
+    if target == EMBEDDED:
+        gguf = default_model(offline=offline, progress=progress)
+        folder = converted(gguf, DEFAULT_MODEL.file_sha256, progress)
+        return Place(folder, "SmolLM2-135M-Instruct", GGUF_ORIGIN)
+    folder = Path(target).expanduser()
+    if folder.is_dir():
+        return Place(folder, folder.resolve().name, "safetensors")
+    if folder.suffix == ".gguf":
+        raise LoadError(f"{target}: GGUF files other than the default model cannot be read; name a folder or a hub id.")
+    if folder.is_file():
+        raise LoadError(
+            f"{target} is a file: name the folder of a model (with config.json and *.safetensors) or a hub id."
+        )
+    if target.startswith((".", "~", os.sep)) or not HUB_ID.fullmatch(target):
+        raise LoadError(
+            f"There is no folder {target}: name the folder of a model, a hub id such as owner/model, or {EMBEDDED}."
+        )
+    return Place(_from_hub(target, offline, progress), target, "safetensors")
+
+
+def _from_hub(repo_id: str, offline: bool, progress: Progress) -> Path:
+    """The hub's own cache holds the files; only what is missing is fetched."""
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    progress("fetch", None)
+    try:
+        # Files in sub-folders and consolidated.* are the same weights once more, for other programs.
+        return Path(
+            huggingface_hub.snapshot_download(
+                repo_id, allow_patterns=FILES, ignore_patterns=["*/*", "consolidated*"], local_files_only=offline
+            )
+        )
+    except errors.GatedRepoError as error:
+        raise LoadError(f"{repo_id} asks for its licence to be accepted on its hub page; then set HF_TOKEN.") from error
+    except errors.RepositoryNotFoundError as error:
+        raise LoadError(
+            f"The hub has no model {repo_id}, or it is private: check its spelling, or set HF_TOKEN."
+        ) from error
+    except errors.LocalEntryNotFoundError as error:
+        raise LoadError(_not_here(repo_id, offline)) from error
+    except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
+        raise LoadError(f"The hub did not give {repo_id} ({first_line(error)}): try again later.") from error
+    except Exception as error:  # the HTTP library's own errors have no common base here
+        raise LoadError(_not_here(repo_id, offline)) from error
+
+
+def _not_here(repo_id: str, offline: bool) -> str:
+    if offline:
+        return f"{repo_id} is not on this machine and --offline forbids fetching it: start once without --offline."
+    return f"No network, and {repo_id} is not on this machine yet: connect and start again, or choose {EMBEDDED}."
+
+
+def first_line(error: Exception) -> str:
+    """An exception as part of a sentence."""
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".:")

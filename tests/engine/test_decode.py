@@ -1,0 +1,405 @@
+"""The loop: whatever the drafter, K, and place of the end, speculative decoding writes what plain decoding writes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.config import DecodingParams, Rule, SamplingParams
+from engine.controller import plan
+from engine.drafters import Drafter
+from engine.drafters.draft_model import DraftModelDrafter
+from engine.drafters.ngram import NgramDrafter
+from engine.errors import ContextFull
+from engine.events import Event, Finished, FinishReason, KReason, Outcome, Prefilled, Prefilling, Round, RoundKind, Source
+from engine.model import Cache, Model
+from engine.stats import summarise
+from tests.fakes import FakeNetwork, Scripted, byte_tokenizer, finished, hashed_logits, noisy, run
+
+VOCAB = 257
+LANGUAGE = hashed_logits(VOCAB, seed=1)
+TOKENIZER = byte_tokenizer()
+
+
+def model(language=LANGUAGE, context_len: int = 4096) -> Model:  # type: ignore[no-untyped-def]
+    return Model(FakeNetwork(VOCAB, language), context_len)
+
+
+def drafters() -> dict[str, Drafter | None]:
+    qualities = {"right": 0.0, "good": 0.3, "poor": 1.5, "wrong": 50.0}
+    made: dict[str, Drafter | None] = {
+        name: DraftModelDrafter(model(noisy(LANGUAGE, VOCAB, amount)), Cache()) for name, amount in qualities.items()
+    }
+    return made | {"ngram": NgramDrafter(1), "none": None}
+
+
+def decode(prompt: Sequence[int], drafter: Drafter | None = None, k: int = 4, n: int = 60, **more: object) -> list[Event]:
+    sampling = more.pop("sampling", SamplingParams(seed=5))
+    params = DecodingParams(sampling, "any", k, max_new_tokens=n, **more)  # type: ignore[arg-type]
+    return run(prompt, params, model(), TOKENIZER, drafter)
+
+
+def rounds(events: Sequence[Event]) -> list[Round]:
+    return [event for event in events if isinstance(event, Round)]
+
+
+def check_reply(events: Sequence[Event]) -> None:
+    """What must hold for every reply."""
+    end = finished(events)
+    [first] = [event for event in events if isinstance(event, Prefilled)]
+    tokens = ([first.token] if first.token else []) + [token for r in rounds(events) for token in r.tokens]
+    assert tuple(token.id for token in tokens) == end.token_ids
+    assert "".join(token.text for token in tokens) == end.text
+    assert [token.position for token in tokens] == list(range(len(tokens)))
+    for r in rounds(events):
+        outcomes = [d.outcome for d in r.decisions]
+        assert len(outcomes) == r.num_drafted
+        accepted = outcomes.count(Outcome.ACCEPTED)
+        assert outcomes[:accepted] == [Outcome.ACCEPTED] * accepted and outcomes.count(Outcome.REJECTED) <= 1
+        assert Outcome.REJECTED not in outcomes[accepted + 1 :]
+        assert [t.id for t in r.tokens if t.source is Source.DRAFT] == [d.id for d in r.decisions[:accepted]]
+        assert r.total_s >= r.draft_s + r.verify_s + r.sample_s - 1e-9
+        for t in r.tokens[accepted:]:
+            assert t.source is (
+                Source.PLAIN if not outcomes else Source.BONUS if accepted == len(outcomes) else Source.RECOVERED
+            )
+
+
+@pytest.mark.parametrize("name", ["right", "good", "poor", "wrong", "ngram"])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("length", [1, "k", "k+1", 200])
+def test_greedy_equals_plain(name: str, k: int, length: int | str) -> None:
+    size = length if isinstance(length, int) else k + (length == "k+1")
+    prompt = [random.Random(k).randrange(VOCAB - 1) for _ in range(size)]
+    events = decode(prompt, drafters()[name], k, 200)
+    check_reply(events)
+    assert finished(events).token_ids == finished(decode(prompt, None, 0, 200)).token_ids
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_shared_noise_depends_on_the_seed_alone(temperature: float) -> None:
+    replies = set()
+    for name, drafter in drafters().items():
+        for k in (0, 1, 3, 7):
+            sampling = SamplingParams(temperature=temperature, top_p=0.95, seed=12)
+            events = decode([1, 2, 3], drafter, k, 50, sampling=sampling, rule=Rule.SHARED_NOISE)
+            check_reply(events)
+            replies.add(finished(events).token_ids)
+            assert name != "right" or all(d.outcome is Outcome.ACCEPTED for r in rounds(events) for d in r.decisions)
+    assert len(replies) == 1
+
+
+def test_rejection_sampling_repeats_with_the_same_seed_k_and_drafter() -> None:
+    def reply(seed: int) -> tuple[int, ...]:
+        drafter = drafters()["good"]
+        return finished(decode([1, 2], drafter, 3, 60, sampling=SamplingParams(temperature=1.0, seed=seed))).token_ids
+
+    assert reply(3) == reply(3) and reply(3) != reply(4)
+
+
+@pytest.mark.parametrize("k", [1, 3, 5])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_perfect_drafter_is_accepted_whole_every_round(k: int, temperature: float) -> None:
+    """The target as its own drafter; a draft cache that is one behind after a full round would break this."""
+    n = 1 + 6 * (k + 1) + 2  # the first token comes from the prefill
+    sampling = SamplingParams(temperature=temperature, seed=1, logit_bias=((256, -100.0),))
+    events = decode([4, 5], drafters()["right"], k, n, probe_every=0, sampling=sampling)
+    assert len(rounds(events)) == -(-(n - 1) // (k + 1))
+    assert all(d.outcome is Outcome.ACCEPTED for r in rounds(events) for d in r.decisions)
+    assert summarise(events).alpha == 1.0
+
+
+def test_every_token_is_computed_once() -> None:
+    """Align on read wastes nothing: a perfect drafter's rounds run exactly k + 1 rows of the target, k of the drafter."""
+    target, drafter_model = model(), model()
+    drafter = DraftModelDrafter(drafter_model, Cache())
+    params = DecodingParams(SamplingParams(seed=1), "any", 3, max_new_tokens=41, probe_every=0)
+    run([1, 2, 3, 4], params, target, TOKENIZER, drafter)
+    assert target.network.rows == [4] + [4] * 10  # type: ignore[attr-defined]
+    # After a round accepted whole the drafter reads the one draft that it never ran and the bonus token together.
+    assert drafter_model.network.rows == [5, 1, 1] + [2, 1, 1] * 9  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["right", "good", "wrong", "ngram"])
+def test_a_stop_id_ends_the_reply_wherever_it_falls_in_a_block(name: str) -> None:
+    k = 5
+    plain = finished(decode([7, 7], None, 0, 40)).token_ids
+    for stop_at in range(1, 14):
+        stop = plain[stop_at]
+        expected = plain[: plain.index(stop) + 1]
+        tokenizer = byte_tokenizer()
+        tokenizer = type(tokenizer)(**{f: getattr(tokenizer, f) for f in tokenizer.__slots__} | {"stop_ids": frozenset({stop})})
+        params = DecodingParams(SamplingParams(seed=5), "any", k, max_new_tokens=40)
+        events = run([7, 7], params, model(), tokenizer, drafters()[name])
+        check_reply(events)
+        assert finished(events).token_ids == expected and finished(events).reason is FinishReason.STOP
+        last = rounds(events)[-1] if rounds(events) else None
+        if last is not None:
+            end = last.tokens[-1].position
+            assert all((d.position > end) <= (d.outcome is Outcome.DISCARDED) for d in last.decisions)
+
+
+TEXT = "The sky is blue; 天空是蓝色的。 👨‍👩‍👧 and so it goes, and so it goes, and so it ends."
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 8])
+@pytest.mark.parametrize("stop", ["blue", "天空", "蓝色的。", "👩", "so it goes, and so it e", "T", "ends.", "never"])
+def test_a_stop_string_cuts_text_tokens_and_counts_at_the_same_place(k: int, stop: str) -> None:
+    script = TEXT.encode()
+    scripted = Scripted(script, 3)
+    drafter = DraftModelDrafter(model(noisy(scripted, VOCAB, 4.0)), Cache())
+    params = DecodingParams(SamplingParams(seed=5), "any", k, stop=(stop,), max_new_tokens=500)
+    events = run([1, 2, 3], params, model(scripted), TOKENIZER, drafter)
+    check_reply(events)
+    expected = TEXT.split(stop)[0]
+    end = finished(events)
+    assert end.text == expected
+    assert end.reason is (FinishReason.STOP if stop == "never" else FinishReason.STOP_STRING)
+    assert len(end.token_ids) == len(expected.encode()) + (stop == "never")
+
+
+@given(st.text("ab", min_size=1, max_size=4), st.text("ab", min_size=1, max_size=30), st.integers(0, 8))
+@settings(max_examples=100, deadline=None)
+def test_stop_strings_that_overlap_themselves(stop: str, text: str, k: int) -> None:
+    scripted = Scripted(text.encode(), 1)
+    params = DecodingParams(SamplingParams(seed=5), "any", k, stop=(stop,))
+    events = run([1], params, model(scripted), TOKENIZER, NgramDrafter(1))
+    check_reply(events)
+    assert finished(events).text == text.split(stop)[0]
+
+
+def test_text_that_cannot_be_a_stop_string_is_not_held_back() -> None:
+    scripted = Scripted(b"https://example.org/a/very/long/path", 1)
+    params = DecodingParams(SamplingParams(seed=5), "any", 0, stop=("zebra",))
+    events = run([1], params, model(scripted), TOKENIZER)
+    shown = ""
+    for event in events[:-1]:
+        shown += event.text if isinstance(event, Round) else event.token.text  # type: ignore[union-attr]
+        assert shown == "https://example.org/a/very/long/path"[: len(shown)]
+    assert len(events) == 2 + len("https://example.org/a/very/long/path")
+
+
+@pytest.mark.parametrize("k", range(1, 9))
+def test_no_replacement_character_is_ever_shown(k: int) -> None:
+    scripted = Scripted(TEXT.encode(), 2)
+    drafter = DraftModelDrafter(model(noisy(scripted, VOCAB, 6.0)), Cache())
+    params = DecodingParams(SamplingParams(seed=5), "any", k, max_new_tokens=500)
+    events = run([1, 2], params, model(scripted), TOKENIZER, drafter)
+    check_reply(events)
+    assert finished(events).text == TEXT
+    for r in rounds(events):
+        assert "\ufffd" not in r.text
+        assert all("\ufffd" not in d.text for d in r.decisions)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_reply_cut_inside_a_character_closes_it_once(cut: int) -> None:
+    script = "ab".encode() + "👍".encode()
+    params = DecodingParams(SamplingParams(seed=5), "any", 3, max_new_tokens=2 + cut)
+    events = run([1], params, model(Scripted(script, 1)), TOKENIZER, NgramDrafter())
+    check_reply(events)
+    assert finished(events).text == "ab\ufffd"
+
+
+@pytest.mark.parametrize("k", [0, 5])
+@pytest.mark.parametrize("offset", range(-10, 11))
+def test_the_context_limit_ends_a_reply_without_an_exception(offset: int, k: int) -> None:
+    limit = 64
+    prompt = [9] * (limit + offset)
+    params = DecodingParams(SamplingParams(seed=5), "any", k, max_new_tokens=500)
+    if offset >= 0:
+        with pytest.raises(ContextFull, match=str(limit)):
+            run(prompt, params, model(context_len=limit), TOKENIZER, NgramDrafter(1))
+        return
+    events = run(prompt, params, model(context_len=limit), TOKENIZER, drafters()["good"])
+    check_reply(events)
+    assert finished(events).reason is FinishReason.CONTEXT and len(finished(events).token_ids) == -offset
+
+
+def test_a_drafter_with_a_shorter_context_stops_visibly_and_the_reply_goes_on() -> None:
+    drafter = DraftModelDrafter(model(LANGUAGE, context_len=20), Cache())
+    params = DecodingParams(SamplingParams(seed=5), "any", 4, max_new_tokens=60, probe_every=0)
+    events = run([1] * 5, params, model(), TOKENIZER, drafter)
+    assert finished(events).token_ids == finished(decode([1] * 5, None, 0, 60)).token_ids
+    assert [r.num_drafted for r in rounds(events) if r.context_len >= 20] == [0] * len(
+        [r for r in rounds(events) if r.context_len >= 20]
+    )
+    assert any(r.k_reason is KReason.DRAFTER_CONTEXT for r in rounds(events))
+
+
+def test_probes_come_at_round_2_and_then_every_so_often_and_emit_real_tokens() -> None:
+    events = decode([3], drafters()["poor"], 3, 80, probe_every=5)
+    check_reply(events)
+    probes = [r for r in rounds(events) if r.kind is RoundKind.PROBE]
+    assert [r.index for r in probes][:4] == [2, 7, 12, 17]
+    assert all(r.num_drafted == 0 and len(r.tokens) == 1 and r.tokens[0].source is Source.PLAIN for r in probes)
+    assert summarise(events).baseline.n == len(probes)
+
+
+def test_zero_k_and_no_drafter_are_plain_rounds() -> None:
+    for events in (decode([3], drafters()["good"], 0, 20), decode([3], None, 4, 20)):
+        assert {r.kind for r in rounds(events)} == {RoundKind.PLAIN}
+
+
+def test_the_budget_is_met_exactly_and_one_token_needs_no_round() -> None:
+    for n in range(1, 12):
+        events = decode([3], drafters()["right"], 4, n)
+        assert len(finished(events).token_ids) == n and finished(events).reason is FinishReason.LENGTH
+    assert len(decode([3], None, 4, 1)) == 2
+    assert summarise(decode([3], None, 4, 1)).overall_tok_s is None
+
+
+def test_cancel_between_rounds_and_inside_a_long_prefill() -> None:
+    flags = iter([False] * 4)
+    events = run(
+        [1] * 3000, DecodingParams(SamplingParams(seed=1)), model(), TOKENIZER, cancelled=lambda: not next(flags, None) is False
+    )
+    assert finished(events).reason is FinishReason.CANCELLED and finished(events).token_ids == ()
+    assert 0 < len([event for event in events if isinstance(event, Prefilling)]) < 10
+    calls = iter(range(1000))
+    events = decode_cancelled_after(20, calls)
+    check_reply(events)
+    assert finished(events).reason is FinishReason.CANCELLED and 0 < len(finished(events).token_ids) < 60
+
+
+def decode_cancelled_after(n: int, calls: object) -> list[Event]:
+    params = DecodingParams(SamplingParams(seed=5), "any", 3, max_new_tokens=60)
+    return run([1, 2], params, model(), TOKENIZER, drafters()["good"], cancelled=lambda: next(calls) > n)  # type: ignore[call-overload]
+
+
+def test_stop_edit_retry_and_the_next_turn_equal_a_fresh_start() -> None:
+    """One cache through a conversation that is stopped in mid-reply, edited and retried."""
+    shared, draft_cache = model(), Cache()
+    cache = Cache()
+    params = DecodingParams(SamplingParams(seed=5), "any", 4, max_new_tokens=30)
+
+    def reply(prompt: list[int]) -> tuple[int, ...]:
+        drafter = DraftModelDrafter(model(noisy(LANGUAGE, VOCAB, 0.5)), draft_cache)
+        return finished(run(prompt, params, shared, TOKENIZER, drafter, cache)).token_ids
+
+    def fresh(prompt: list[int]) -> tuple[int, ...]:
+        return finished(run(prompt, params, model(), TOKENIZER)).token_ids
+
+    first = [1, 2, 3, 4]
+    run(first, params, shared, TOKENIZER, drafters()["good"], cache, cancelled=iter([False] * 5 + [True] * 99).__next__)
+    answer = reply(first)
+    assert answer == fresh(first)
+    turn = [*first, *answer, 10, 11]
+    assert reply(turn) == fresh(turn)
+    edited = [1, 2, 9, 4, 5]
+    assert reply(edited) == fresh(edited)
+    assert reply(first) == answer
+    assert reply(first[:1]) == fresh(first[:1])
+
+
+def test_the_repetition_penalty_sees_the_drafts_before_each_position() -> None:
+    """Row i of a verification is penalised for the drafts before it, as plain decoding would be."""
+
+    def wants_repeats(ids: tuple[int, ...]) -> np.ndarray:
+        row = hashed_logits(VOCAB, 2)(ids)
+        row[104], row[97] = 6.0, 5.9
+        return row
+
+    for penalties in ({"repetition_penalty": 1.3}, {"frequency_penalty": 0.4}, {"presence_penalty": 1.5}):
+        params = SamplingParams(seed=5, **penalties)
+        replies = {
+            finished(
+                run([104, 97], DecodingParams(params, "any", k, max_new_tokens=80), model(wants_repeats), TOKENIZER, drafter)
+            ).token_ids
+            for k, drafter in [
+                (0, None),
+                (4, NgramDrafter(1)),
+                (3, DraftModelDrafter(model(wants_repeats), Cache())),
+            ]
+        }
+        assert len(replies) == 1 and len(set(replies.pop())) > 3
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_banned_token_is_never_emitted_at_any_position(rule: Rule, temperature: float) -> None:
+    def repeats(ids: tuple[int, ...]) -> np.ndarray:
+        row = hashed_logits(VOCAB, 3)(ids)
+        row[50] = 30.0
+        return row
+
+    params = DecodingParams(
+        SamplingParams(temperature=temperature, logit_bias=((50, -100.0),), seed=5), "any", 4, rule, max_new_tokens=80
+    )
+    for drafter in (NgramDrafter(1), DraftModelDrafter(model(repeats), Cache())):
+        assert 50 not in finished(run([50] * 30, params, model(repeats), TOKENIZER, drafter)).token_ids
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_logit_that_is_no_number_ends_the_reply_with_a_sentence_and_keeps_the_text(bad: float) -> None:
+    def breaks(ids: tuple[int, ...]) -> np.ndarray:
+        row = LANGUAGE(ids).copy()
+        if len(ids) > 12:
+            row[5] = bad
+        return row
+
+    events = run([1, 2], DecodingParams(SamplingParams(seed=5)), model(breaks), TOKENIZER, NgramDrafter())
+    check_reply(events)
+    end = finished(events)
+    assert end.reason is FinishReason.ERROR and end.message and len(end.token_ids) == 11
+
+
+def test_padding_rows_of_the_weights_are_never_proposed_or_drawn() -> None:
+    events = decode([1], drafters()["good"], 4, 60, sampling=SamplingParams(temperature=2.0, seed=1))
+    assert all(i < VOCAB for i in finished(events).token_ids)
+    assert all(d.id < VOCAB for r in rounds(events) for d in r.decisions)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_detail_adds_numbers_and_changes_nothing(temperature: float) -> None:
+    sampling = SamplingParams(temperature=temperature, seed=2)
+    with_detail = decode([1, 2], drafters()["good"], 3, 40, detail=True, sampling=sampling)
+    without = decode([1, 2], drafters()["good"], 3, 40, sampling=sampling)
+    assert finished(with_detail).token_ids == finished(without).token_ids
+    for r in rounds(with_detail):
+        for d in r.decisions:
+            assert (d.detail is None) == (d.outcome is Outcome.DISCARDED)
+            if d.detail is not None:
+                assert 0 <= d.detail.raw_target_prob <= 1 and 0 <= (d.detail.raw_draft_prob or 0) <= 1
+                assert sum(choice.prob for choice in d.detail.target_top) <= 1 + 1e-6
+                assert d.detail.target_top[0].prob == max(choice.prob for choice in d.detail.target_top)
+
+
+def test_control_tokens_carry_their_name_and_no_text() -> None:
+    events = run([1], DecodingParams(SamplingParams(seed=5)), model(Scripted(b"hi", 1)), TOKENIZER, NgramDrafter())
+    last = rounds(events)[-1].tokens[-1]
+    assert (last.id, last.text, last.special) == (256, "", "<|end|>")
+    assert finished(events).text == "hi" and finished(events).reason is FinishReason.STOP
+
+
+@given(
+    st.integers(1, 200),
+    st.integers(0, 16),
+    st.integers(1, 50),
+    st.integers(1, 50),
+    st.one_of(st.none(), st.integers(-5, 50)),
+    st.integers(0, 12),
+)
+def test_a_plan_never_exceeds_any_limit(
+    index: int, k: int, budget: int, context: int, drafter: int | None, probe_every: int
+) -> None:
+    made = plan(index, DecodingParams(num_speculative_tokens=k, probe_every=probe_every), budget, context, drafter)
+    assert 0 <= made.k <= k and made.k + 1 <= budget and made.k + 1 <= context
+    assert drafter is None or made.k <= max(drafter, 0)
+    assert (made.kind is RoundKind.PLAIN) == (k == 0)
+
+
+def test_every_reply_ends_with_finished_even_when_the_engine_is_broken() -> None:
+    def broken(ids: tuple[int, ...]) -> np.ndarray:
+        if len(ids) > 5:
+            raise RuntimeError("secret detail")
+        return LANGUAGE(ids)
+
+    events = run([1, 2], DecodingParams(SamplingParams(seed=5)), model(broken), TOKENIZER, NgramDrafter())
+    end = finished(events)
+    assert isinstance(end, Finished) and end.reason is FinishReason.ERROR and "secret" not in end.message

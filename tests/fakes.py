@@ -1,0 +1,153 @@
+"""Small, fast stand-ins for what a test does not mean to test. The network reads its context back out of the
+cache that it was given, so a cache that is one entry off, or stale, changes its answers."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tokenizers
+import torch
+from torch import Tensor
+
+from engine.config import DecodingParams, EngineConfig, Message
+from engine.decode import Lane, generate
+from engine.drafters import Drafter
+from engine.engine import Engine, Pair
+from engine.events import Event, Finished
+from engine.model import Cache, Model, Span
+from engine.text import Tokenizer, build_tokenizer
+
+END = "<|end|>"
+
+LogitsOf = Callable[[tuple[int, ...]], np.ndarray]
+
+
+class FakeNetwork:
+    """logits = logits_of(ids so far), where the ids so far are what the cache holds (as keys, one number a position)."""
+
+    def __init__(self, vocab_size: int, logits_of: LogitsOf, padding: int = 3) -> None:
+        self.vocab_size = vocab_size
+        self.device = torch.device("cpu")
+        self.logits_of = logits_of
+        self.padding = padding
+        self.rows: list[int] = []  # rows of each pass, for tests that count work
+
+    def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
+        self.rows.append(len(token_ids))
+        logits = torch.full((len(token_ids), self.vocab_size + self.padding), 1e4)  # padding rows are tempting
+        wanted = set(logit_rows.tolist())
+        for span in spans:
+            new = token_ids[span.row : span.row + span.count].double().reshape(1, -1, 1)
+            keys, _ = span.cache.write(0, span.begin, new, new)
+            assert positions[span.row : span.row + span.count].tolist() == list(range(span.begin, span.begin + span.count))
+            context = tuple(int(x) for x in keys[0, :, 0].tolist())
+            for i in range(span.count):
+                if span.row + i in wanted:
+                    row = self.logits_of(context[: span.begin + i + 1])
+                    logits[span.row + i, : self.vocab_size] = torch.tensor(row, dtype=torch.float32)
+        return logits[logit_rows]
+
+
+def hashed_logits(vocab_size: int, seed: int = 0, order: int = 3, scale: float = 2.0) -> LogitsOf:
+    """A fixed random language: logits depend on the last `order` ids and the length (so positions matter)."""
+
+    @functools.lru_cache(maxsize=100_000)
+    def logits_of(key: tuple[int, ...]) -> np.ndarray:
+        digest = hashlib.sha256(repr((seed, key)).encode()).digest()
+        return np.random.default_rng(int.from_bytes(digest[:8], "little")).normal(size=vocab_size) * scale
+
+    return lambda ids: logits_of((len(ids) % 7, *ids[-order:]))
+
+
+def noisy(logits_of: LogitsOf, vocab_size: int, amount: float) -> LogitsOf:
+    """Another language that is right to a degree: 0 is the same, large is useless."""
+    other = hashed_logits(vocab_size, seed=99)
+    return lambda ids: logits_of(ids) + amount * other(ids)
+
+
+def byte_tokenizer(chat: bool = True) -> Tokenizer:
+    """Each id is a byte; id 256 ends a turn. The template is <role>content\\n."""
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [byte for byte in range(256) if byte not in printable]
+    to_char = {byte: chr(byte) for byte in printable} | {byte: chr(0x100 + i) for i, byte in enumerate(rest)}
+    vocab = {to_char[byte]: byte for byte in range(256)}
+    assert sorted(vocab) == alphabet
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocab, merges=[]))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    backend.add_special_tokens([END])
+
+    def render(turns: list[dict[str, str]]) -> str:
+        return "".join(f"<{turn['role']}>{turn['content']}\n" for turn in turns) + "<assistant>"
+
+    return build_tokenizer(backend, render if chat else None, {256})
+
+
+@dataclass
+class Scripted:
+    """A language that says one text, whatever the prompt: byte by byte, then the end token. Ids after `prompt_len` are the reply."""
+
+    script: bytes
+    prompt_len: int
+
+    def __call__(self, ids: tuple[int, ...]) -> np.ndarray:
+        said = len(ids) - self.prompt_len
+        row = np.zeros(257)
+        row[self.script[said] if said < len(self.script) else 256] = 20.0
+        return row
+
+
+def run(
+    prompt: Sequence[int],
+    params: DecodingParams,
+    model: Model,
+    tokenizer: Tokenizer,
+    drafter: Drafter | None = None,
+    cache: Cache | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> list[Event]:
+    """All events of one reply."""
+    lane = Lane(model, cache or Cache(), tokenizer, drafter, cancelled)
+    return list(generate(prompt, params, lane))
+
+
+def finished(events: Sequence[Event]) -> Finished:
+    last = events[-1]
+    assert isinstance(last, Finished)
+    return last
+
+
+@dataclass(frozen=True)
+class FakeLoaded:
+    """The shape of `loading.Loaded`."""
+
+    network: FakeNetwork
+    tokenizer: Tokenizer
+    name: str = "fake"
+    weights: str = "none"
+    kernel: str = "none"
+    context_len: int = 4096
+    device: str = "cpu"
+
+
+def fake_engine(logits_of: LogitsOf, drafter: LogitsOf | None = None, **config: object) -> Engine:
+    """A real engine over fake networks, ready."""
+    tokenizer = byte_tokenizer()
+
+    def load(config: EngineConfig, progress: object) -> Pair:
+        target = FakeLoaded(FakeNetwork(257, logits_of), tokenizer)
+        draft = FakeLoaded(FakeNetwork(257, drafter), tokenizer, name="fake drafter") if drafter else None
+        return Pair(target, draft)  # type: ignore[arg-type]
+
+    engine = Engine(EngineConfig(**config), load)  # type: ignore[arg-type]
+    engine.wait_ready(60)
+    return engine
+
+
+def say(text: str) -> list[Message]:
+    return [Message("user", text)]
