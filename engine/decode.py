@@ -16,6 +16,7 @@ from torch import Tensor
 from engine import detail
 from engine.config import DecodingParams
 from engine.controller import Plan, plan
+from engine.detokenise import Detokeniser
 from engine.drafters import Drafter
 from engine.ends import cut_at_stop_strings, cut_round
 from engine.errors import ContextFull, EngineError
@@ -35,7 +36,7 @@ from engine.events import (
 from engine.model import PREFILL_CHUNK, Cache, Model, Request, common_prefix
 from engine.randomness import Dice, Purpose
 from engine.sampling import probabilities
-from engine.text import Detokeniser, Tokenizer
+from engine.text import Tokenizer
 from engine.verify import Proposal, Verdict, verify
 
 log = logging.getLogger(__name__)
@@ -92,7 +93,8 @@ class _Reply:
         except Exception:  # whatever broke ends this reply; the engine thread lives on
             log.exception("a reply failed")
             yield self._finished(
-                FinishReason.ERROR, "Something in the engine broke and ended this reply (see the log); please try again."
+                FinishReason.ERROR,
+                "Something in the engine broke and ended this reply (see the log); please try again.",
             )
 
     def _end(self) -> FinishReason | None:
@@ -239,7 +241,7 @@ class _Reply:
             else d
             for i, d in enumerate(round_.decisions)
         )
-        recovery = detail.recovery_detail(verdict, describe)
+        recovery = detail.recovery_detail(logits, verdict, describe)
         return replace(round_, decisions=decisions, recovery=recovery, detail_s=perf_counter() - begin_s)
 
 
@@ -255,4 +257,3 @@ def _add_text(tokens: list[Token], text: str) -> None:
     if text and tokens:
         i = max((i for i, token in enumerate(tokens) if not token.special), default=len(tokens) - 1)
         tokens[i] = replace(tokens[i], text=tokens[i].text + text)
-

@@ -26,9 +26,10 @@ def token_detail(
     return TokenDetail(raw_draft, _prob(logits[i], token_id), draft_top, top_choices(target_probs[i], describe))
 
 
-def recovery_detail(verdict: Verdict, describe: Callable[[int], str]) -> RecoveryDetail:
-    """What the token that ended the round was drawn from."""
-    return RecoveryDetail(top_choices(verdict.last_probs, describe), verdict.last_uniform)
+def recovery_detail(logits: Tensor, verdict: Verdict, describe: Callable[[int], str]) -> RecoveryDetail:
+    """What the token that ended the round was drawn from. logits [k + 1, V]: the target's raw rows."""
+    raw = torch.softmax(logits[verdict.num_accepted].double(), dim=-1)
+    return RecoveryDetail(top_choices(verdict.last_probs, describe), verdict.last_uniform, top_choices(raw, describe))
 
 
 def top_choices(probs: Tensor, describe: Callable[[int], str], n: int = TOP) -> tuple[Choice, ...]:

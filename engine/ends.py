@@ -20,9 +20,7 @@ def cut_round(round_: Round, end: int) -> Round:
 
 
 def _discarded(decision: TokenDecision) -> TokenDecision:
-    return replace(
-        decision, outcome=Outcome.DISCARDED, target_prob=None, accept_prob=None, uniform=None, detail=None
-    )
+    return replace(decision, outcome=Outcome.DISCARDED, target_prob=None, accept_prob=None, uniform=None, detail=None)
 
 
 def cut_at_stop_strings(events: Iterator[Event], stops: tuple[str, ...]) -> Iterator[Event]:

@@ -151,7 +151,9 @@ class Engine:
         """
         pair, facts = self._ready(), self.facts()
         if params.drafter not in facts.drafters:
-            raise InvalidParams("drafter", f"drafter must be one of {', '.join(facts.drafters)}, not {params.drafter!r}.")
+            raise InvalidParams(
+                "drafter", f"drafter must be one of {', '.join(facts.drafters)}, not {params.drafter!r}."
+            )
         if params.max_new_tokens > facts.max_new_tokens:
             raise InvalidParams("max_new_tokens", f"max_new_tokens must be at most {facts.max_new_tokens} here.")
         if any(token_id >= pair.target.tokenizer.vocab_size for token_id, _ in params.sampling.logit_bias):
@@ -293,11 +295,14 @@ def _load_pair(config: EngineConfig, progress: Progress) -> Pair:
     from engine import loading
 
     threads = config.threads or loading.default_threads()
-    options = {"device": config.device, "threads": threads, "offline": config.offline, "progress": progress}
-    target = loading.load(config.target, **options)
+
+    def load(name: str) -> Loaded:
+        return loading.load(name, device=config.device, threads=threads, offline=config.offline, progress=progress)
+
+    target = load(config.target)
     if config.drafter in ("none", "ngram"):
         return Pair(target, threads=threads)
-    drafter = loading.load(config.drafter, **options)
+    drafter = load(config.drafter)
     if not drafter.tokenizer.same_ids(target.tokenizer):
         raise PairMismatch(
             f"{drafter.name} cannot draft for {target.name}: their tokenisers differ. "

@@ -113,10 +113,15 @@ class TokenDecision:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryDetail:
-    """With detail: what the token that ended the round was drawn from (residual, or the target's own)."""
+    """With detail: what the token that ended the round was drawn from (residual, or the target's own).
+
+    raw_top: the target's likeliest tokens there at temperature 1 without filters; the logarithm of the ratio of two is
+    the distance of their logits.
+    """
 
     top: tuple[Choice, ...]
     uniform: float | None
+    raw_top: tuple[Choice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

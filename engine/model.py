@@ -58,7 +58,9 @@ class Cache:
         return stored[0][:, :end], stored[1][:, :end]
 
 
-def _grown(stored: tuple[Tensor, Tensor] | None, keys: Tensor, values: Tensor, begin: int, end: int) -> tuple[Tensor, Tensor]:
+def _grown(
+    stored: tuple[Tensor, Tensor] | None, keys: Tensor, values: Tensor, begin: int, end: int
+) -> tuple[Tensor, Tensor]:
     """Room for `end` positions and half as many again, in whole blocks; the first `begin` are kept."""
     capacity = -(-(end + begin // 2) // BLOCK) * BLOCK
     grown = tuple(new.new_empty(new.shape[0], capacity, new.shape[2]) for new in (keys, values))
@@ -165,7 +167,7 @@ class Model:
         logits = logits[:, : self.vocab_size].float().cpu()
         for owner, span in zip(owners, spans, strict=True):
             span.cache.ids.extend(requests[owner].ids[span.begin : span.begin + span.count])
-        split = logits.split([len(part) for part in wanted])
+        split = torch.split(logits, [len(part) for part in wanted])
         return [(owner, part) for owner, part in zip(owners, split, strict=True) if len(part)]
 
     def synchronize(self) -> None:

@@ -28,7 +28,9 @@ def probabilities(logits: Tensor, history: Sequence[int], prompt_len: int, param
     scores = _biased(_penalised(logits, history, prompt_len, params), params)
     best = scores.amax(dim=-1, keepdim=True)
     if not bool(torch.isfinite(best).all()):
-        raise NumericalError("The model's output is not a number; this reply ends here. Try again or choose another model.")
+        raise NumericalError(
+            "The model's output is not a number; this reply ends here. Try again or choose another model."
+        )
     if params.temperature == 0.0:
         return torch.zeros_like(scores).scatter_(-1, scores.argmax(dim=-1, keepdim=True), 1.0)
     # Subtracting the row's best before the division keeps a tiny temperature from overflowing.
@@ -56,9 +58,11 @@ def _penalised(logits: Tensor, history: Sequence[int], prompt_len: int, params: 
     for i in range(n):
         row, seen = scores[i], ids[: len(ids) - (n - 1 - i)]
         if params.repetition_penalty != 1.0:
-            present = seen.unique()
+            present = torch.unique(seen)
             values = row[present]
-            row[present] = torch.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
+            row[present] = torch.where(
+                values > 0, values / params.repetition_penalty, values * params.repetition_penalty
+            )
         if params.frequency_penalty or params.presence_penalty:
             counts = torch.bincount(seen[prompt_len:], minlength=vocab_size)
             row -= params.frequency_penalty * counts + params.presence_penalty * (counts > 0)

@@ -110,4 +110,3 @@ def _shared_noise(proposal: Proposal, target_probs: Tensor, position: int, dice:
             return Verdict(i, drawn, tuple(tests), target_probs[i], None)
     k = len(proposal.token_ids)
     return Verdict(k, dice.draw(target_probs[k], position + k, Purpose.TARGET), tuple(tests), target_probs[k], None)
-

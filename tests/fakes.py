@@ -43,7 +43,9 @@ class FakeNetwork:
         for span in spans:
             new = token_ids[span.row : span.row + span.count].double().reshape(1, -1, 1)
             keys, _ = span.cache.write(0, span.begin, new, new)
-            assert positions[span.row : span.row + span.count].tolist() == list(range(span.begin, span.begin + span.count))
+            assert positions[span.row : span.row + span.count].tolist() == list(
+                range(span.begin, span.begin + span.count)
+            )
             context = tuple(int(x) for x in keys[0, :, 0].tolist())
             for i in range(span.count):
                 if span.row + i in wanted:

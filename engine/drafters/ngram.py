@@ -56,9 +56,7 @@ class SuffixAutomaton:
         longer = self._next[state][token_id]
         if self._length[longer] == self._length[state] + 1:
             return longer
-        clone = self._state(
-            self._length[state] + 1, self._link[longer], dict(self._next[longer]), self._end[longer]
-        )
+        clone = self._state(self._length[state] + 1, self._link[longer], dict(self._next[longer]), self._end[longer])
         while state != -1 and self._next[state].get(token_id) == longer:
             self._next[state][token_id] = clone
             state = self._link[state]

@@ -16,7 +16,18 @@ from engine.drafters import Drafter
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.errors import ContextFull
-from engine.events import Event, Finished, FinishReason, KReason, Outcome, Prefilled, Prefilling, Round, RoundKind, Source
+from engine.events import (
+    Event,
+    Finished,
+    FinishReason,
+    KReason,
+    Outcome,
+    Prefilled,
+    Prefilling,
+    Round,
+    RoundKind,
+    Source,
+)
 from engine.model import Cache, Model
 from engine.stats import summarise
 from tests.fakes import FakeNetwork, Scripted, byte_tokenizer, finished, hashed_logits, noisy, run
@@ -38,7 +49,9 @@ def drafters() -> dict[str, Drafter | None]:
     return made | {"ngram": NgramDrafter(1), "none": None}
 
 
-def decode(prompt: Sequence[int], drafter: Drafter | None = None, k: int = 4, n: int = 60, **more: object) -> list[Event]:
+def decode(
+    prompt: Sequence[int], drafter: Drafter | None = None, k: int = 4, n: int = 60, **more: object
+) -> list[Event]:
     sampling = more.pop("sampling", SamplingParams(seed=5))
     params = DecodingParams(sampling, "any", k, max_new_tokens=n, **more)  # type: ignore[arg-type]
     return run(prompt, params, model(), TOKENIZER, drafter)
@@ -133,7 +146,9 @@ def test_a_stop_id_ends_the_reply_wherever_it_falls_in_a_block(name: str) -> Non
         stop = plain[stop_at]
         expected = plain[: plain.index(stop) + 1]
         tokenizer = byte_tokenizer()
-        tokenizer = type(tokenizer)(**{f: getattr(tokenizer, f) for f in tokenizer.__slots__} | {"stop_ids": frozenset({stop})})
+        tokenizer = type(tokenizer)(
+            **{f: getattr(tokenizer, f) for f in tokenizer.__slots__} | {"stop_ids": frozenset({stop})}
+        )
         params = DecodingParams(SamplingParams(seed=5), "any", k, max_new_tokens=40)
         events = run([7, 7], params, model(), tokenizer, drafters()[name])
         check_reply(events)
@@ -156,7 +171,7 @@ def test_a_stop_string_cuts_text_tokens_and_counts_at_the_same_place(k: int, sto
     params = DecodingParams(SamplingParams(seed=5), "any", k, stop=(stop,), max_new_tokens=500)
     events = run([1, 2, 3], params, model(scripted), TOKENIZER, drafter)
     check_reply(events)
-    expected = TEXT.split(stop)[0]
+    expected = TEXT.split(stop, maxsplit=1)[0]
     end = finished(events)
     assert end.text == expected
     assert end.reason is (FinishReason.STOP if stop == "never" else FinishReason.STOP_STRING)
@@ -170,7 +185,7 @@ def test_stop_strings_that_overlap_themselves(stop: str, text: str, k: int) -> N
     params = DecodingParams(SamplingParams(seed=5), "any", k, stop=(stop,))
     events = run([1], params, model(scripted), TOKENIZER, NgramDrafter(1))
     check_reply(events)
-    assert finished(events).text == text.split(stop)[0]
+    assert finished(events).text == text.split(stop, maxsplit=1)[0]
 
 
 def test_text_that_cannot_be_a_stop_string_is_not_held_back() -> None:
@@ -199,7 +214,7 @@ def test_no_replacement_character_is_ever_shown(k: int) -> None:
 
 @pytest.mark.parametrize("cut", [1, 2, 3])
 def test_a_reply_cut_inside_a_character_closes_it_once(cut: int) -> None:
-    script = "ab".encode() + "👍".encode()
+    script = b"ab" + "👍".encode()
     params = DecodingParams(SamplingParams(seed=5), "any", 3, max_new_tokens=2 + cut)
     events = run([1], params, model(Scripted(script, 1)), TOKENIZER, NgramDrafter())
     check_reply(events)
@@ -257,7 +272,11 @@ def test_the_budget_is_met_exactly_and_one_token_needs_no_round() -> None:
 def test_cancel_between_rounds_and_inside_a_long_prefill() -> None:
     flags = iter([False] * 4)
     events = run(
-        [1] * 3000, DecodingParams(SamplingParams(seed=1)), model(), TOKENIZER, cancelled=lambda: not next(flags, None) is False
+        [1] * 3000,
+        DecodingParams(SamplingParams(seed=1)),
+        model(),
+        TOKENIZER,
+        cancelled=lambda: next(flags, None) is not False,
     )
     assert finished(events).reason is FinishReason.CANCELLED and finished(events).token_ids == ()
     assert 0 < len([event for event in events if isinstance(event, Prefilling)]) < 10
@@ -309,7 +328,13 @@ def test_the_repetition_penalty_sees_the_drafts_before_each_position() -> None:
         params = SamplingParams(seed=5, **penalties)
         replies = {
             finished(
-                run([104, 97], DecodingParams(params, "any", k, max_new_tokens=80), model(wants_repeats), TOKENIZER, drafter)
+                run(
+                    [104, 97],
+                    DecodingParams(params, "any", k, max_new_tokens=80),
+                    model(wants_repeats),
+                    TOKENIZER,
+                    drafter,
+                )
             ).token_ids
             for k, drafter in [
                 (0, None),

@@ -73,14 +73,18 @@ def test_penalties_see_the_drafts_before_each_row_and_no_others() -> None:
     probs = probabilities(logits, history, 2, params)
     penalised = [[i for i in range(6) if row[i] < row.max() * 0.99] for row in probs]
     assert penalised == [[], [2], [2, 3]]
-    frequent = probabilities(torch.zeros(1, 6), [0, 4, 4, 4, 5], 1, SamplingParams(temperature=1.0, frequency_penalty=1.0))
-    assert frequent[0, 4] / frequent[0, 0] == pytest.approx(math.exp(-3)) and frequent[0, 5] / frequent[0, 0] == pytest.approx(
-        math.exp(-1)
+    frequent = probabilities(
+        torch.zeros(1, 6), [0, 4, 4, 4, 5], 1, SamplingParams(temperature=1.0, frequency_penalty=1.0)
     )
+    assert frequent[0, 4] / frequent[0, 0] == pytest.approx(math.exp(-3)) and frequent[0, 5] / frequent[
+        0, 0
+    ] == pytest.approx(math.exp(-1))
 
 
 def test_repetition_penalty_covers_the_prompt_and_pushes_down_whatever_the_sign() -> None:
-    probs = probabilities(torch.tensor([[2.0, -2.0, 2.0, -2.0]]), [0, 1], 2, SamplingParams(temperature=1.0, repetition_penalty=2.0))
+    probs = probabilities(
+        torch.tensor([[2.0, -2.0, 2.0, -2.0]]), [0, 1], 2, SamplingParams(temperature=1.0, repetition_penalty=2.0)
+    )
     assert probs[0, 0] < probs[0, 2] and probs[0, 1] < probs[0, 3]
 
 
@@ -104,7 +108,10 @@ def test_the_callers_logits_are_left_alone() -> None:
     logits = torch.randn(2, 20)
     before = logits.clone()
     probabilities(
-        logits, [1, 2], 0, SamplingParams(temperature=0.5, top_k=3, top_p=0.5, repetition_penalty=2.0, logit_bias=((1, 2.0),))
+        logits,
+        [1, 2],
+        0,
+        SamplingParams(temperature=0.5, top_k=3, top_p=0.5, repetition_penalty=2.0, logit_bias=((1, 2.0),)),
     )
     assert torch.equal(logits, before)
 
@@ -121,7 +128,7 @@ def test_inverse_cdf_never_returns_an_impossible_token(weights: list[float], u: 
 def test_numbers_depend_on_every_part_of_their_key_and_are_uniform() -> None:
     keys = [(seed, position, purpose) for seed in range(20) for position in range(50) for purpose in Purpose]
     numbers = np.array([uniform(*key) for key in keys])
-    assert len(set(numbers)) == len(numbers) and 0 <= numbers.min() and numbers.max() < 1
+    assert len(set(numbers)) == len(numbers) and numbers.min() >= 0 and numbers.max() < 1
     counts, _ = np.histogram(numbers, bins=20, range=(0, 1))
     assert ((counts - len(keys) / 20) ** 2 / (len(keys) / 20)).sum() < 80  # chi-square, 19 degrees: p about 1e-9
 

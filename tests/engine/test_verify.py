@@ -103,7 +103,11 @@ def tree(rng: np.random.Generator, vocab: int, k: int, zeros: bool) -> dict[tupl
 
 
 def first_tokens_law(
-    target: dict[tuple[int, ...], torch.Tensor], draft: dict[tuple[int, ...], torch.Tensor], vocab: int, k: int, onehot: bool
+    target: dict[tuple[int, ...], torch.Tensor],
+    draft: dict[tuple[int, ...], torch.Tensor],
+    vocab: int,
+    k: int,
+    onehot: bool,
 ) -> dict[tuple[int, ...], float]:
     """Law of the first emitted tokens, where each emitted sequence is completed to k + 1 tokens by the target itself."""
     total: dict[tuple[int, ...], float] = {}
@@ -213,7 +217,9 @@ def reference(logits: np.ndarray, settings: dict[str, float]) -> np.ndarray:
     return np.asarray(p / p.sum())
 
 
-def emitted_counts(settings: dict[str, float], rule: Rule, drafter: str, base_seed: int) -> tuple[np.ndarray, np.ndarray]:
+def emitted_counts(
+    settings: dict[str, float], rule: Rule, drafter: str, base_seed: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Counts of the first emitted token over ROUNDS seeds, and its reference law."""
     rng = np.random.default_rng(base_seed)
     target_logits, draft_logits = rng.normal(size=(2, VOCAB)) * 1.5, rng.normal(size=VOCAB) * 1.5
@@ -242,8 +248,12 @@ def p_value(counts: np.ndarray, law: np.ndarray) -> float:
 
 
 CASES = [(settings, Rule.REJECTION, "model") for settings in SETTINGS]
-CASES += [(settings, Rule.REJECTION, "one-hot") for settings in ({"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.9})]
-CASES += [(settings, Rule.SHARED_NOISE, "model") for settings in ({"temperature": 1.5}, {"temperature": 1.0, "top_k": 5})]
+CASES += [
+    (settings, Rule.REJECTION, "one-hot") for settings in ({"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.9})
+]
+CASES += [
+    (settings, Rule.SHARED_NOISE, "model") for settings in ({"temperature": 1.5}, {"temperature": 1.0, "top_k": 5})
+]
 
 
 @pytest.mark.parametrize(("settings", "rule", "drafter"), CASES)

@@ -1,0 +1,1 @@
+"""Measurements that anyone can run again: `python -m engine.bench --help`."""

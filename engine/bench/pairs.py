@@ -1,0 +1,173 @@
+"""Each prompt twice through the engine, plain and speculative in turn, and what comes of the comparison."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.bench.prompts import CATEGORIES, Prompt
+from engine.config import DecodingParams, Message
+from engine.engine import Engine
+from engine.errors import ContextFull, EngineError
+from engine.events import Event, Finished, FinishReason, Round
+from engine.stats import Summary, summarise
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One reply's ids and figures. decode_s: after the first token; request_s: with the prompt."""
+
+    ids: tuple[int, ...]
+    text: str
+    summary: Summary
+
+    @property
+    def decoded(self) -> int:
+        return len(self.ids) - 1
+
+    @property
+    def request_s(self) -> float:
+        return self.summary.decode_s + (self.summary.ttft_s or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PairRun:
+    """The same prompt, seed and limits, plain and speculative."""
+
+    prompt: Prompt
+    plain: Reply
+    spec: Reply
+
+    @property
+    def first_difference(self) -> int | None:
+        """Index of the first reply token that differs, None if the replies are the same."""
+        if self.plain.ids == self.spec.ids:
+            return None
+        both = zip(self.plain.ids, self.spec.ids, strict=False)
+        return next((i for i, (a, b) in enumerate(both) if a != b), min(len(self.plain.ids), len(self.spec.ids)))
+
+
+def reply(engine: Engine, prompt: Prompt, params: DecodingParams) -> Reply:
+    """Runs one request alone, with a cold cache. Raises EngineError when it ends in an error."""
+    events: list[Event] = list(engine.stream([Message("user", prompt.text)], params))
+    last = events[-1]
+    assert isinstance(last, Finished)
+    if last.reason in (FinishReason.ERROR, FinishReason.CANCELLED):
+        raise EngineError(last.message or "A reply ended early.")
+    return Reply(last.token_ids, last.text, summarise(events))
+
+
+def run_pairs(
+    engine: Engine, prompts: Sequence[Prompt], params: DecodingParams, report: Callable[[str], None]
+) -> list[PairRun]:
+    """All prompts; which of the two goes first alternates, and one prompt is played beforehand to warm up.
+
+    Both sides run without probes: the plain side is the whole baseline here. Prompts longer than the context are left out.
+    """
+    spec = replace(params, probe_every=0)
+    plain = replace(spec, num_speculative_tokens=0)
+    warm_up = replace(spec, max_new_tokens=min(16, spec.max_new_tokens))
+    for side in (warm_up, replace(warm_up, num_speculative_tokens=0)):
+        reply(engine, Prompt("", "Say hello, hello, hello."), side)
+    runs: list[PairRun] = []
+    for n, prompt in enumerate(prompts, 1):
+        try:
+            if n % 2:
+                first, second = reply(engine, prompt, plain), reply(engine, prompt, spec)
+            else:
+                second, first = reply(engine, prompt, spec), reply(engine, prompt, plain)
+        except ContextFull as error:
+            report(f"{n}/{len(prompts)} left out: {error}")
+            continue
+        runs.append(PairRun(prompt, first, second))
+        report(f"{n}/{len(prompts)} {prompt.category}: {_progress(runs[-1])}")
+    return runs
+
+
+def _progress(run: PairRun) -> str:
+    plain, spec = run.plain.summary.overall_tok_s, run.spec.summary.overall_tok_s
+    same = "same text" if run.first_difference is None else f"differs at token {run.first_difference}"
+    return f"{len(run.spec.ids)} tokens, {plain or 0:.1f} -> {spec or 0:.1f} tok/s, {same}"
+
+
+def figures(runs: Sequence[PairRun]) -> dict[str, Any]:
+    """The figures of a group of runs. speedup: ratio of summed decode times over the same number of tokens."""
+    plain_tok_s = _ratio(sum(r.plain.decoded for r in runs), sum(r.plain.summary.decode_s for r in runs))
+    spec_tok_s = _ratio(sum(r.spec.decoded for r in runs), sum(r.spec.summary.decode_s for r in runs))
+    plain_request = _ratio(sum(len(r.plain.ids) for r in runs), sum(r.plain.request_s for r in runs))
+    spec_request = _ratio(sum(len(r.spec.ids) for r in runs), sum(r.spec.request_s for r in runs))
+    specs = [r.spec.summary for r in runs]
+    accepted, drafted = sum(s.accepted for s in specs), sum(s.drafted for s in specs)
+    rounds = sum(s.spec_rounds for s in specs)
+    emitted = sum((s.acceptance_length or 0.0) * s.spec_rounds for s in specs)
+    return {
+        "plain_tok_s": plain_tok_s,
+        "spec_tok_s": spec_tok_s,
+        "speedup": _ratio(spec_tok_s or 0.0, plain_tok_s or 0.0),
+        "request_speedup": _ratio(spec_request or 0.0, plain_request or 0.0),
+        "alpha": _ratio(accepted, accepted + sum(s.rejected for s in specs)),
+        "acceptance_length": _ratio(emitted, rounds),
+        "draft_acceptance_rate": _ratio(accepted, drafted),
+        "identical": sum(r.first_difference is None for r in runs),
+        "prompts": len(runs),
+        "ttft_s": statistics.median(s.ttft_s or 0.0 for s in specs) if specs else None,
+        "plain_ttft_s": statistics.median(r.plain.summary.ttft_s or 0.0 for r in runs) if runs else None,
+        "draft_s": sum(s.draft_s for s in specs),
+        "verify_s": sum(s.verify_s for s in specs),
+        "sample_s": sum(s.sample_s for s in specs),
+        "other_s": sum(s.other_s for s in specs),
+    }
+
+
+def report_of(runs: Sequence[PairRun]) -> dict[str, Any]:
+    """`overall` and `categories`, in the form that --json writes."""
+    present = [category for category in CATEGORIES if any(r.prompt.category == category for r in runs)]
+    return {
+        "overall": figures(runs),
+        "categories": {c: figures([r for r in runs if r.prompt.category == c]) for c in present},
+    }
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report for a terminal."""
+    columns = (
+        "plain_tok_s",
+        "spec_tok_s",
+        "speedup",
+        "request_speedup",
+        "alpha",
+        "acceptance_length",
+        "identical",
+        "prompts",
+    )
+    heads = ("plain tok/s", "spec tok/s", "speed-up", "whole request", "alpha", "tau", "identical", "prompts")
+    lines = [f"{'':16}" + "".join(f"{head:>14}" for head in heads)]
+    for name, row in [*report["categories"].items(), ("overall", report["overall"])]:
+        lines.append(f"{name:16}" + "".join(f"{_cell(row[column]):>14}" for column in columns))
+    return "\n".join(lines)
+
+
+def _cell(value: float | int | None) -> str:
+    return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.2f}"
+
+
+def margin(engine: Engine, run: PairRun, params: DecodingParams) -> float | None:
+    """Distance of the two best logits, plain, where the two replies part: how close the call was. None at the first token."""
+    if not run.first_difference:
+        return None
+    plain = replace(params, num_speculative_tokens=0, max_new_tokens=run.first_difference + 1, detail=True)
+    events = list(engine.stream([Message("user", run.prompt.text)], plain))
+    rounds = [event for event in events if isinstance(event, Round)]
+    top = rounds[-1].recovery.raw_top if rounds and rounds[-1].recovery else ()
+    return math.log(top[0].prob / top[1].prob) if len(top) > 1 else None
+
+
+def _ratio(amount: float, per: float) -> float | None:
+    return amount / per if per > 0 else None
+
+
+def differing(runs: Iterable[PairRun]) -> list[PairRun]:
+    return [run for run in runs if run.first_difference is not None]

@@ -1,0 +1,233 @@
+"""The engine thread: many readers, one worker, nobody in another's way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingParams
+from engine.engine import MAX_ACTIVE, Engine, Pair, State
+from engine.errors import Busy, ContextFull, InvalidParams, LoadError, NotReady
+from engine.events import Event, Finished, FinishReason, Prefilled, Round
+from tests.fakes import END, fake_engine, finished, hashed_logits, noisy, say
+
+VOCAB = 257
+LANGUAGE = hashed_logits(VOCAB, seed=8)
+
+
+def never_ends(ids: tuple[int, ...]) -> np.ndarray:
+    row = LANGUAGE(ids).copy()
+    row[256] = -50.0
+    return row
+
+
+class Gate:
+    """A language that waits for permission once the reply has begun: lets a test look at the middle of a reply."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.reached = threading.Event()
+
+    def __call__(self, ids: tuple[int, ...]) -> np.ndarray:
+        if len(ids) > 60:
+            self.reached.set()
+            assert self.open.wait(60)
+        return never_ends(ids)
+
+
+def params(n: int = 30, **more: object) -> DecodingParams:
+    return DecodingParams(SamplingParams(seed=4), max_new_tokens=n, **more)  # type: ignore[arg-type]
+
+
+def ids_of(events: list[Event]) -> tuple[int, ...]:
+    return finished(events).token_ids
+
+
+def test_eight_readers_at_once_get_what_each_would_get_alone() -> None:
+    engine = fake_engine(never_ends, noisy(never_ends, VOCAB, 0.5))
+    prompts = [f"question {i}" * (i + 1) for i in range(8)]
+    drafters = ["ngram", "draft_model"] * 4
+    alone = [list(engine.stream(say(p), params(drafter=d))) for p, d in zip(prompts, drafters, strict=True)]
+    results: dict[int, list[Event]] = {}
+
+    def ask(i: int) -> None:
+        results[i] = list(engine.stream(say(prompts[i]), params(drafter=drafters[i]), conversation=f"c{i % 3}"))
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [ids_of(results[i]) for i in range(8)] == [ids_of(events) for events in alone]
+    engine.close()
+
+
+def test_the_seed_is_reported_and_repeats_the_reply() -> None:
+    engine = fake_engine(never_ends)
+    free = DecodingParams(SamplingParams(temperature=1.0), rule=Rule.SHARED_NOISE, max_new_tokens=20)
+    first = list(engine.stream(say("hello"), free))
+    [seed] = [event.seed for event in first if isinstance(event, Prefilled)]
+    again = DecodingParams(SamplingParams(temperature=1.0, seed=seed), rule=Rule.SHARED_NOISE, max_new_tokens=20)
+    assert ids_of(list(engine.stream(say("hello"), again))) == ids_of(first)
+    engine.close()
+
+
+def test_the_second_turn_reuses_the_cache_and_equals_a_fresh_engine() -> None:
+    engine, fresh = fake_engine(LANGUAGE), fake_engine(LANGUAGE)
+    turns = say("first question")
+    reply = finished(list(engine.stream(turns, params(), conversation="a"))).text
+    turns = [*turns, Message("assistant", reply), Message("user", "second")]
+    events = list(engine.stream(turns, params(), conversation="a"))
+    [prefilled] = [event for event in events if isinstance(event, Prefilled)]
+    assert prefilled.cached_tokens > 10
+    assert ids_of(events) == ids_of(list(fresh.stream(turns, params())))
+    engine.close()
+    fresh.close()
+
+
+def test_cancel_ends_one_reply_and_no_other() -> None:
+    gate = Gate()
+    engine = fake_engine(gate)
+    doomed = engine.stream(say("a"), params(500), conversation="x")
+    kept = engine.stream(say("b"), params(100), conversation="y")
+    assert gate.reached.wait(60)
+    doomed.cancel()
+    gate.open.set()
+    events, others = list(doomed), list(kept)
+    assert finished(events).reason is FinishReason.CANCELLED and 0 < len(ids_of(events)) < 500
+    assert finished(others).reason is FinishReason.LENGTH and len(ids_of(others)) == 100
+    engine.close()
+
+
+def test_leaving_the_with_block_cancels() -> None:
+    engine = fake_engine(never_ends)
+    with engine.stream(say("a"), params(2000)) as stream:
+        stream.take(10)
+    assert finished(list(stream)).reason is FinishReason.CANCELLED
+    engine.close()
+
+
+def test_a_reader_that_never_reads_does_not_hold_the_engine() -> None:
+    engine = fake_engine(never_ends)
+    ignored = engine.stream(say("a"), params(50))
+    assert finished(list(engine.stream(say("b"), params(50)))).reason is FinishReason.LENGTH
+    assert len(ids_of(list(ignored))) == 50
+    engine.close()
+
+
+def test_who_waits_can_leave_and_a_full_queue_says_so() -> None:
+    gate = Gate()
+    engine = fake_engine(gate, max_waiting=2)
+    running = [engine.stream(say("a"), params(100)) for _ in range(2)]
+    assert gate.reached.wait(60)  # from here on the engine thread stands still, so the queue only fills
+    waiting = []
+    while len(waiting) < MAX_ACTIVE + 3:
+        try:
+            waiting.append(engine.stream(say("b"), params(10)))
+        except Busy as error:
+            assert "try again" in str(error)
+            break
+    assert 2 <= len(waiting) < MAX_ACTIVE + 3
+    waiting[-1].cancel()
+    gate.open.set()
+    assert finished(list(waiting[-1])).reason is FinishReason.CANCELLED
+    for stream in [*running, *waiting[:-1]]:
+        assert finished(list(stream)).reason is FinishReason.LENGTH
+    engine.close()
+
+
+def test_what_cannot_run_is_refused_before_it_runs() -> None:
+    engine = fake_engine(never_ends, max_new_tokens=64)
+    with pytest.raises(InvalidParams, match="drafter"):
+        engine.stream(say("a"), params(drafter="draft_model"))
+    with pytest.raises(InvalidParams, match="64"):
+        engine.stream(say("a"), params(65))
+    with pytest.raises(InvalidParams, match="logit_bias"):
+        engine.stream(say("a"), DecodingParams(SamplingParams(logit_bias=((300, 1.0),)), max_new_tokens=5))
+    with pytest.raises(ContextFull, match="4096"):
+        engine.stream(say("x" * 100_000), params())
+    assert engine.count_tokens(say("x" * 100_000)) > 100_000
+    assert finished(list(engine.stream(say("still alive"), params()))).reason is FinishReason.LENGTH
+    engine.close()
+
+
+def test_a_reply_that_breaks_does_not_take_the_engine_down() -> None:
+    def breaks_on_x(ids: tuple[int, ...]) -> np.ndarray:
+        if ord("X") in ids:
+            raise RuntimeError("boom")
+        return never_ends(ids)
+
+    engine = fake_engine(breaks_on_x)
+    assert finished(list(engine.stream(say("X"), params()))).reason is FinishReason.ERROR
+    assert finished(list(engine.stream(say("y"), params()))).reason is FinishReason.LENGTH
+    engine.close()
+
+
+@pytest.mark.parametrize("error", [LoadError("No network: connect and start again."), RuntimeError("odd")])
+def test_a_failed_load_is_a_status_with_a_sentence(error: Exception) -> None:
+    def load(config: EngineConfig, progress: Callable[[str, float | None], None]) -> Pair:
+        progress("fetch", 0.5)
+        raise error
+
+    engine = Engine(EngineConfig(), load)
+    status = engine.wait_ready(60)
+    assert status.state is State.FAILED and str(error) in status.message
+    with pytest.raises(NotReady, match=str(error).split(":")[0]):
+        engine.stream(say("a"), params())
+    engine.close()
+
+
+def test_closing_ends_every_reply_and_later_ones_are_refused() -> None:
+    engine = fake_engine(never_ends)
+    streams = [engine.stream(say("a"), params(2000)) for _ in range(6)]
+    engine.close()
+    assert all(isinstance(list(stream)[-1], Finished) for stream in streams)
+    with pytest.raises(NotReady, match="closed"):
+        engine.stream(say("a"), params())
+    engine.close()
+
+
+def test_memory_of_many_conversations_stays_within_the_pools_budget() -> None:
+    engine = fake_engine(never_ends, cache_mib=16)
+    for i in range(60):
+        stream = engine.stream(say("word " * 300), params(5), conversation=f"c{i}")
+        if i % 3 == 0:
+            stream.cancel()
+        list(stream)
+    assert 0 < engine._pool.nbytes <= 16 * 2**20
+    assert len(engine._pool._idle) == 60  # small ones all fit
+    engine._pool.budget_bytes = 10 * 2**14
+    list(engine.stream(say("word " * 300), params(5), conversation="last"))
+    assert engine._pool.nbytes <= engine._pool.budget_bytes
+    engine.close()
+
+
+def test_control_tokens_in_a_message_are_plain_characters() -> None:
+    engine = fake_engine(never_ends)
+    assert engine.count_tokens(say(END)) == engine.count_tokens(say("")) + len(END)
+    engine.close()
+
+
+def test_rounds_of_two_replies_take_turns() -> None:
+    engine = fake_engine(never_ends)
+    gate = threading.Barrier(2)
+    order: list[str] = []
+
+    def read(name: str) -> None:
+        stream = engine.stream(say(name), params(200, probe_every=0))
+        gate.wait()
+        for event in stream:
+            if isinstance(event, Round):
+                order.append(name)
+
+    threads = [threading.Thread(target=read, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert order.index("b") < len(order) - 1 - order[::-1].index("a")
+    assert order.index("a") < len(order) - 1 - order[::-1].index("b")
+    engine.close()

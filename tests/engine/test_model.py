@@ -1,0 +1,149 @@
+"""Caches and the forward pass: pooled caches give what transformers gives, whatever was computed together or before."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.errors import EngineError
+from engine.model import (
+    BLOCK,
+    PREFILL_CHUNK,
+    Cache,
+    CachePool,
+    Model,
+    Request,
+    TransformersNetwork,
+    attend_spans,
+    common_prefix,
+)
+from tests.fakes import FakeNetwork, hashed_logits
+
+VOCAB = 50
+LANGUAGE = hashed_logits(VOCAB, seed=4, order=20)
+
+
+def fake() -> Model:
+    return Model(FakeNetwork(VOCAB, LANGUAGE), 4096)
+
+
+@given(st.lists(st.integers(0, 2), max_size=12), st.lists(st.integers(0, 2), max_size=12))
+def test_common_prefix(left: list[int], right: list[int]) -> None:
+    n = common_prefix(left, right)
+    assert left[:n] == right[:n] and (n == min(len(left), len(right)) or left[n] != right[n])
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(0, 8)), max_size=8))
+@settings(max_examples=100, deadline=None)
+def test_a_cache_with_any_past_answers_like_a_fresh_one(calls: list[tuple[list[int], int]]) -> None:
+    """Align on read: no order of requests, overlaps or lengths makes a cached answer differ."""
+    model, cache = fake(), Cache()
+    for ids, wanted in calls:
+        last = min(wanted, len(ids))
+        [logits] = model.forward([Request(ids, last, cache)])
+        [fresh] = fake().forward([Request(ids, last, Cache())])
+        assert logits.shape == (last, VOCAB) and torch.equal(logits, fresh)
+        assert cache.ids == ids
+
+
+def test_only_missing_rows_are_run_and_long_prompts_in_bounded_passes() -> None:
+    model, cache = fake(), Cache()
+    ids = [random.Random(1).randrange(VOCAB) for _ in range(PREFILL_CHUNK * 2 + 10)]
+    model.forward([Request(ids, 1, cache)])
+    model.forward([Request([*ids, 1, 2], 2, cache)])
+    model.forward([Request([*ids, 1, 2], 2, cache)])
+    assert model.network.rows == [PREFILL_CHUNK, PREFILL_CHUNK, 10, 2, 2]  # type: ignore[attr-defined]
+
+
+def test_several_requests_share_a_pass_and_keep_apart() -> None:
+    model = fake()
+    texts = [[1, 2, 3], [4], list(range(40)), [1, 2, 9]]
+    together = model.forward([Request(ids, 1, Cache()) for ids in texts])
+    assert len(model.network.rows) == 1  # type: ignore[attr-defined]
+    for ids, logits in zip(texts, together, strict=True):
+        assert torch.equal(logits, fake().forward([Request(ids, 1, Cache())])[0])
+
+
+def tiny(kind: str) -> transformers.PreTrainedModel:
+    """Random weights, float32. Windows of 8 positions make sliding attention matter."""
+    torch.manual_seed(3)
+    sizes = {
+        "vocab_size": VOCAB,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        "head_dim": 8,
+    }
+    configs = {
+        "llama": lambda: transformers.LlamaConfig(**sizes),
+        "mistral": lambda: transformers.MistralConfig(**sizes, sliding_window=8),
+        "qwen2": lambda: transformers.Qwen2Config(**sizes),
+        "qwen3": lambda: transformers.Qwen3Config(**sizes),
+        "gemma2": lambda: transformers.Gemma2Config(**sizes, sliding_window=8, query_pre_attn_scalar=8),
+        "gemma3": lambda: transformers.Gemma3TextConfig(**sizes, sliding_window=8, query_pre_attn_scalar=8),
+    }
+    return transformers.AutoModelForCausalLM.from_config(configs[kind]()).eval()
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3"])
+def test_pooled_caches_give_what_transformers_gives(kind: str) -> None:
+    hf = tiny(kind)
+    ids = [random.Random(2).randrange(VOCAB) for _ in range(60)]
+    hf.set_attn_implementation("eager")
+    with torch.inference_mode():
+        expected = hf(input_ids=torch.tensor([ids])).logits[0]
+    transformers.AttentionInterface.register("greenlight", attend_spans)
+    hf.set_attn_implementation("greenlight")
+    model = Model(TransformersNetwork(hf, VOCAB), 512)
+    [whole] = model.forward([Request(ids, 60, Cache())])
+    torch.testing.assert_close(whole, expected, atol=1e-4, rtol=0)
+    cache, other = Cache(), Cache()
+    for begin, end in ((0, 1), (1, 17), (17, 20), (20, 21), (21, 60)):  # in pieces, another request in every pass
+        pieces = model.forward([Request(ids[:end], end - begin, cache), Request(ids[5 : 5 + end], 1, other)])
+        torch.testing.assert_close(pieces[0], expected[begin:end], atol=1e-4, rtol=0)
+    rejected = model.forward([Request([*ids[:30], 1, 2, 3], 4, cache)])[0]
+    torch.testing.assert_close(rejected[0], expected[29], atol=1e-4, rtol=0)
+    torch.testing.assert_close(model.forward([Request(ids, 5, cache)])[0], expected[-5:], atol=1e-4, rtol=0)
+
+
+def test_attention_sinks_are_refused_and_not_ignored() -> None:
+    rows = torch.zeros(1, 1, 1, 8)
+    with pytest.raises(EngineError, match="sinks"):
+        attend_spans(None, rows, rows, rows, None, s_aux=torch.zeros(1))
+
+
+def test_caches_grow_in_blocks_and_keep_what_they_hold() -> None:
+    cache = Cache()
+    rows = torch.randn(2, 1000, 4)
+    for begin in range(0, 1000, 50):
+        keys, _ = cache.write(0, begin, rows[:, begin : begin + 50], rows[:, begin : begin + 50])
+    assert torch.equal(keys, rows)
+    assert cache.nbytes == 2 * 2 * 4 * 4 * -(-cache.nbytes // (2 * 2 * 4 * 4 * BLOCK)) * BLOCK
+
+
+def test_the_pool_keeps_the_latest_within_its_budget_and_lends_a_cache_once() -> None:
+    pool = CachePool(budget_bytes=3 * BLOCK * 8 * 2)
+
+    def filled() -> Cache:
+        cache = Cache()
+        cache.write(0, 0, torch.zeros(1, 10, 2), torch.zeros(1, 10, 2))
+        return cache
+
+    caches = {name: filled() for name in "abcd"}
+    for name, cache in caches.items():
+        pool.release(name, cache)
+    assert pool.nbytes <= pool.budget_bytes
+    assert pool.acquire("d") is caches["d"] and pool.acquire("d") is not caches["d"]
+    assert pool.acquire("a") is not caches["a"]
+    pool.release("", filled())
+    before = pool.nbytes
+    pool.release("", filled())
+    assert pool.nbytes == before
