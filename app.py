@@ -1,0 +1,200 @@
+"""Starts Greenlight: command line -> engine -> page -> server. Also what a Hugging Face Space runs."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from engine.config import MAX_K, EngineConfig
+from engine.errors import InvalidParams
+
+if TYPE_CHECKING:
+    import gradio as gr
+
+    from engine.engine import Engine, Status
+
+VERSION = "0.1.0"
+
+DEFAULT_PORT = 7860
+
+
+class CannotStart(Exception):
+    """Its text is one sentence that says what to do."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    try:
+        return run(parse(sys.argv[1:] if argv is None else argv))
+    except (CannotStart, InvalidParams) as problem:
+        print(f"Greenlight cannot start: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One sentence, not argparse's block of usage."""
+        self.exit(2, f"Greenlight cannot start: {message}; see --help.\n")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(
+        prog="app.py", description="A chat page that shows speculative decoding at work, on your own machine."
+    )
+    add = parser.add_argument
+    add("--host", default=None, help="address to listen on (default 127.0.0.1: this machine only; 0.0.0.0 on a Space)")
+    add("--port", type=_whole(1, 65535), default=DEFAULT_PORT, help="port to listen on (default %(default)s)")
+    add("--share", action="store_true", help="also publish the page under a public gradio.live address")
+    add("--queue-size", type=_whole(1, 10_000), default=32, help="how many requests may wait (default %(default)s)")
+    add("--max-new-tokens", type=_whole(1, 1_000_000), default=2048, help="longest reply allowed (default %(default)s)")
+    add("--target", default="embedded", help="the model: embedded (default), a folder, or a Hugging Face id")
+    add("--drafter", default="ngram", help="who guesses: ngram (default), none, or a smaller model of the same family")
+    add("--k", type=_whole(0, MAX_K), default=4, help=f"guesses a round at first, 0 to {MAX_K} (default %(default)s)")
+    add("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="where the model runs (default auto)")
+    add("--threads", type=_whole(1, 1024), default=None, help="CPU threads (default: as many as this process may use)")
+    add("--lang", choices=("en", "zh"), default=None, help="language of the page (default: the browser's)")
+    add("--offline", action="store_true", help="never use the network; the model must be there already")
+    add("--version", action="version", version=f"Greenlight {VERSION}")
+    return parser.parse_args(argv)
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def number(written: str) -> int:
+        if not written.isdecimal() or not low <= int(written) <= high:
+            raise argparse.ArgumentTypeError(f"must be a whole number from {low} to {high}, not {written!r}")
+        return int(written)
+
+    return number
+
+
+def run(args: argparse.Namespace) -> int:
+    on_space = bool(os.environ.get("SPACE_ID"))
+    host = args.host or ("0.0.0.0" if on_space else "127.0.0.1")
+    config = EngineConfig(
+        target=args.target, drafter=args.drafter, device=args.device, threads=args.threads, offline=args.offline,
+        max_new_tokens=args.max_new_tokens, max_waiting=args.queue_size,
+    )  # fmt: skip
+    prepare_environment()
+    check_port(host, args.port)
+    check_folders()
+
+    # Only now the slow imports: a mistake on the command line is answered at once.
+    from engine.engine import Engine
+
+    engine = Engine(config)  # loads in its own thread while Gradio is imported and the page goes up
+    try:
+        app, url = serve(engine, args, host)
+        try:
+            status = wait_loaded(engine)
+            if status.message and not on_space:
+                raise CannotStart(status.message)
+            print(f"Greenlight is ready at {url}" if not status.message else status.message, flush=True)
+            wait_for_end()
+        finally:
+            app.close(verbose=False)
+    finally:
+        engine.close()
+    return 0
+
+
+def prepare_environment() -> None:
+    """Settings that libraries read when they are imported."""
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    # Gradio asks its own server whether it is up. A proxy must not stand between the two.
+    known = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+    hosts = [host for host in known.split(",") if host.strip()]
+    hosts += [host for host in ("localhost", "127.0.0.1", "::1", "0.0.0.0") if host not in hosts]
+    os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(hosts)
+
+
+def check_port(host: str, port: int) -> None:
+    """Raises CannotStart where the port is taken or the address is not this machine's."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            if os.name != "nt":  # there it would allow two servers on one port
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)
+    except socket.gaierror:
+        raise CannotStart(f"{host} is not an address; use --host 127.0.0.1 for this machine only.") from None
+    except PermissionError:
+        raise CannotStart(f"port {port} is reserved by the system; choose one above 1023 with --port.") from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise CannotStart(
+                f"port {port} is in use by another program; choose another, for example --port {port % 65535 + 1}."
+            ) from None
+        raise CannotStart(f"it is not possible to listen on {host} ({error.strerror}); try --host 127.0.0.1.") from None
+
+
+def check_folders() -> None:
+    """Gradio keeps uploads in a temporary folder and fails deep inside without one."""
+    folder = os.environ.get("GRADIO_TEMP_DIR")
+    try:
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError:
+        where = f"GRADIO_TEMP_DIR ({folder})" if folder else "the temporary folder"
+        raise CannotStart(
+            f"{where} cannot be written to; set GRADIO_TEMP_DIR and TMPDIR to a folder that can."
+        ) from None
+
+
+def serve(engine: Engine, args: argparse.Namespace, host: str) -> tuple[gr.Blocks, str]:
+    """Put the page up. Returns the running app and its address."""
+    from ui.controls import Options
+    from ui.layout import build_app, launch
+
+    options = Options(args.lang, args.drafter, args.k, args.max_new_tokens, args.queue_size)
+    app = build_app(engine, options)
+    try:
+        _, url, shared = launch(
+            app, options, server_name=host, server_port=args.port, share=args.share, prevent_thread_lock=True
+        )
+    except (OSError, ValueError) as error:
+        raise CannotStart(f"the page could not be served on {host}:{args.port} ({error}).") from error
+    return app, shared or url
+
+
+def wait_loaded(engine: Engine) -> Status:
+    """Until the model is ready or has failed; shows on the terminal how far it is."""
+    from engine.engine import State
+
+    shown = ""
+    while (status := engine.wait_ready(0.25)).state is State.LOADING:
+        share = "" if status.fraction is None else f" {status.fraction:.0%}"
+        line = f"Loading the model: {status.phase}{share}"
+        if line != shown and sys.stderr.isatty():
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        shown = line
+    if shown and sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    return status
+
+
+def wait_for_end() -> None:
+    """Until Ctrl+C or a polite kill."""
+
+    def leave(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, leave)
+    while True:  # in slices, because on Windows a wait without end cannot be interrupted
+        time.sleep(1.0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,218 @@
+"""A scripted engine with the interface of `engine.engine`, for tests of the page: no model, the same every time.
+
+Each reply plays a script of tokens in rounds that take turns through every kind of outcome: accepted whole with a
+bonus, rejected at each place with the rest discarded, plain, probe. All times in the events are made up and fixed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from engine.config import DecodingParams, EngineConfig, Message
+from engine.engine import Engine, Facts, State, Status
+from engine.errors import Busy, ContextFull, InvalidParams, NotReady
+from engine.events import (
+    Event,
+    Finished,
+    FinishReason,
+    KReason,
+    Outcome,
+    Prefilled,
+    Round,
+    RoundKind,
+    Source,
+    Token,
+    TokenDecision,
+)
+from engine.stream import Stream
+
+ROUND_S = 0.01
+"""Made-up compute time of every round, so that a round of three tokens is three times as fast as a plain one."""
+
+DEFAULT_TEXT = "The quick brown fox jumps over the lazy dog, and then it rests in the warm sun for a while. " * 3
+
+
+Entry = tuple[int, str, str]
+"""A token as scripted: id, text, special."""
+
+
+def split(text: str) -> list[str]:
+    """Text cut into pieces like tokens: words with the space before them, punctuation, line breaks."""
+    return re.findall(r"\s?\w+|[^\w]", text)
+
+
+@dataclass
+class Script:
+    """What the engine answers. `wrong` is the text of every lost draft; `special_end` adds a stop token."""
+
+    text: str = DEFAULT_TEXT
+    pieces: list[str] | None = None
+    wrong: tuple[str, ...] = (" never", " was", "\n")
+    special_end: bool = True
+    reason: FinishReason = FinishReason.STOP
+    message: str = ""
+
+    def tokens(self) -> list[str]:
+        return self.pieces if self.pieces is not None else split(self.text)
+
+
+def play(script: Script, params: DecodingParams, seed: int = 7) -> list[Event]:
+    """All events of a reply."""
+    pieces = script.tokens()[: params.max_new_tokens]
+    cut = len(pieces) < len(script.tokens())
+    tokens = [(1000 + i, text, "") for i, text in enumerate(pieces)]
+    if script.special_end and not cut and script.reason is FinishReason.STOP:
+        tokens.append((2, "", "<|im_end|>"))
+    events: list[Event] = [Prefilled(12, 0, _token(tokens[0], 0, Source.PLAIN), seed, ttft_s=0.05)]
+    done, index = 1, 0
+    wrong = itertools.cycle(script.wrong)
+    while done < len(tokens):
+        round_ = _round(index, tokens, done, params, wrong)
+        events.append(round_)
+        done += len(round_.tokens)
+        index += 1
+    reason = FinishReason.LENGTH if cut else script.reason
+    events.append(Finished(reason, "".join(t for _, t, _ in tokens), tuple(i for i, _, _ in tokens), script.message))
+    return events
+
+
+def _token(entry: Entry, position: int, source: Source) -> Token:
+    return Token(entry[0], entry[1], position, source, entry[2])
+
+
+def _round(index: int, tokens: list[Entry], done: int, params: DecodingParams, wrong: Iterator[str]) -> Round:
+    """Round number `index`: accepts 0, 1, ... k drafts in turn, then all over again; probes as the engine does."""
+    k = 0 if params.drafter == "none" else params.num_speculative_tokens
+    probing = params.probe_every and k and index >= 2 and (index - 2) % params.probe_every == 0
+    kind = RoundKind.PLAIN if k == 0 else RoundKind.PROBE if probing else RoundKind.SPECULATIVE
+    left = len(tokens) - done
+    k = 0 if kind is not RoundKind.SPECULATIVE else min(k, left)
+    accepted = min((index * 3 + 2) % (k + 1), left)
+    decisions = [_decision(tokens[done + i], done + i, Outcome.ACCEPTED) for i in range(accepted)]
+    emitted = [_token(tokens[done + i], done + i, Source.DRAFT) for i in range(accepted)]
+    for i in range(accepted, k):
+        outcome = Outcome.REJECTED if i == accepted and accepted < left else Outcome.DISCARDED
+        decisions.append(_decision((9000 + i, next(wrong), ""), done + i, outcome))
+    if accepted < left:
+        source = Source.PLAIN if k == 0 else Source.BONUS if accepted == k else Source.RECOVERED
+        emitted.append(_token(tokens[done + accepted], done + accepted, source))
+    reason = KReason.PROBE if kind is RoundKind.PROBE else KReason.FIXED
+    return Round(
+        index, kind, params.rule, params.drafter, params.num_speculative_tokens, reason, k, 12 + done,
+        tuple(decisions), tuple(emitted), 0.001 * bool(k), 0.008, 0.0005, ROUND_S,
+    )  # fmt: skip
+
+
+def _decision(entry: Entry, position: int, outcome: Outcome) -> TokenDecision:
+    tested = outcome is not Outcome.DISCARDED
+    return TokenDecision(
+        entry[0], entry[1], position, outcome, 0.5, 0.4 if tested else None, 0.8 if tested else None,
+        0.3 if tested else None, entry[2],
+    )  # fmt: skip
+
+
+def tokens_of(event: Event) -> tuple[Token, ...]:
+    if isinstance(event, Prefilled):
+        return () if event.token is None else (event.token,)
+    return event.tokens if isinstance(event, Round) else ()
+
+
+class FakeStream(Stream):
+    """Plays events from a thread at `tok_s` tokens a second (0: at once); `gate` holds it after `hold_after` tokens."""
+
+    def __init__(self, events: list[Event], tok_s: float, hold_after: int | None, gate: threading.Event) -> None:
+        super().__init__()
+        self._script = events
+        self._tok_s = tok_s
+        self._hold_after = hold_after
+        self._gate = gate
+        self._stop = threading.Event()
+        threading.Thread(target=self._play, daemon=True).start()
+
+    def _play(self) -> None:
+        written: list[Token] = []
+        for event in self._script:
+            fresh = tokens_of(event)
+            while self._held(len(written)) and not self._stop.wait(0.01):
+                pass
+            if self._tok_s:
+                self._stop.wait(len(fresh) / self._tok_s)
+            if self._stop.is_set() and not isinstance(event, Finished):
+                text = "".join(token.text for token in written)
+                self.put(Finished(FinishReason.CANCELLED, text, tuple(token.id for token in written)))
+                return
+            written += fresh
+            self.put(event)
+
+    def _held(self, written: int) -> bool:
+        return self._hold_after is not None and written >= self._hold_after and not self._gate.is_set()
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._stop.set()
+
+
+@dataclass
+class Asked:
+    """One call of `stream`, for tests to look at."""
+
+    messages: tuple[Message, ...]
+    params: DecodingParams
+    conversation: str
+    stream: FakeStream
+
+
+@dataclass
+class FakeEngine(Engine):
+    """Set the fields, then use it as an Engine. `answer` chooses the script from the last message."""
+
+    answer: Callable[[str], Script] = lambda _: Script()
+    tok_s: float = 0.0
+    hold_after: int | None = None
+    context_len: int = 8192
+    drafters: tuple[str, ...] = ("none", "ngram")
+    busy: bool = False
+    state: Status = field(default_factory=lambda: Status(State.READY, "ready"))
+    config: EngineConfig = field(default_factory=EngineConfig)
+    gate: threading.Event = field(default_factory=threading.Event)
+    asked: list[Asked] = field(default_factory=list)
+
+    def status(self) -> Status:
+        return self.state
+
+    def wait_ready(self, timeout_s: float | None = None) -> Status:
+        return self.state
+
+    def facts(self) -> Facts:
+        if self.state.state is not State.READY:
+            raise NotReady("The engine is still loading: wait for it.")
+        return Facts(
+            "FakeLM-1M", "GGUF Q4_1", "test kernel", "cpu", 2, self.context_len, True, self.drafters,
+            self.config.max_new_tokens,
+        )  # fmt: skip
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        return sum(len(split(message.content)) + 4 for message in messages)
+
+    def stream(self, messages: Sequence[Message], params: DecodingParams, conversation: str = "") -> Stream:
+        if self.state.state is not State.READY:
+            raise NotReady(self.state.message or "The engine is still loading: wait for it.")
+        if params.drafter not in self.drafters:
+            raise InvalidParams(
+                "drafter", f"drafter must be one of {', '.join(self.drafters)}, not {params.drafter!r}."
+            )
+        if (count := self.count_tokens(messages)) >= self.context_len:
+            raise ContextFull(count, self.context_len)
+        if self.busy:
+            raise Busy("Too many requests wait: try again in a moment.")
+        events = play(self.answer(messages[-1].content), params, params.sampling.seed or 7)
+        stream = FakeStream(events, self.tok_s, self.hold_after, self.gate)
+        self.asked.append(Asked(tuple(messages), params, conversation, stream))
+        return stream
+
+    def close(self) -> None:
+        self.state = Status(State.CLOSED, "ready")

@@ -1,0 +1,128 @@
+"""The endpoint for programs, `/generate`: one prompt in, one JSON object out. The same engine, queue and checks as the page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gradio as gr
+
+from engine.config import DecodingParams, Message, SamplingParams
+from engine.errors import EngineError, InvalidParams
+from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Round, Token
+from engine.stats import Tally
+from ui.handlers import GLANCE_S, HEARTBEAT_S, Handlers, readable
+from ui.sessions import Live
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A reply as a program wants it: every token, and every rejected draft with its place."""
+
+    tokens: tuple[dict[str, Any], ...] = ()
+    rejected: tuple[dict[str, Any], ...] = ()
+    tally: Tally = field(default_factory=Tally)
+    finished: Finished | None = None
+
+    def add(self, event: Event) -> Record:
+        record = replace(self, tally=self.tally.add(event))
+        if isinstance(event, Prefilled) and event.token is not None:
+            return replace(record, tokens=(*self.tokens, _token(event.token)))
+        if isinstance(event, Round):
+            tokens = tuple(_token(token) for token in event.tokens)
+            return replace(record, tokens=self.tokens + tokens, rejected=self.rejected + _rejected(event))
+        return replace(record, finished=event) if isinstance(event, Finished) else record
+
+    def json(self) -> dict[str, Any]:
+        summary = self.tally.summary()
+        return {
+            "text": self.finished.text if self.finished else "".join(token["text"] for token in self.tokens),
+            "tokens": list(self.tokens),
+            "rejected": list(self.rejected),
+            "stats": {
+                "spec_tok_s": summary.spec_tok_s,
+                "plain_tok_s": summary.baseline.tok_s,
+                "speedup": summary.speedup,
+                "alpha": summary.alpha,
+                "acceptance_length": summary.acceptance_length,
+                "drafted": summary.drafted,
+                "accepted": summary.accepted,
+                "ttft_s": summary.ttft_s,
+                "finish_reason": self.finished.reason.value if self.finished else None,
+            },
+        }
+
+
+def _token(token: Token) -> dict[str, Any]:
+    return {"text": token.text, "id": token.id, "source": token.source.value}
+
+
+def _rejected(round_: Round) -> tuple[dict[str, Any], ...]:
+    """after_index: the index in `tokens` that the draft would have followed (-1 before the first)."""
+    return tuple(
+        {"text": decision.text, "id": decision.id, "after_index": decision.position - 1}
+        for decision in round_.decisions
+        if decision.outcome is Outcome.REJECTED
+    )
+
+
+def make_generate(handlers: Handlers) -> Callable[..., Any]:
+    """The endpoint's function, bound to the engine. Its signature is what callers see."""
+
+    drafter_at_first = next(str(control.default) for control in handlers.table() if control.name == "drafter")
+
+    async def generate(
+        prompt: str,
+        max_new_tokens: int = 256,
+        temperature: float = 0.0,
+        num_speculative_tokens: int = handlers.options.k,
+        drafter: str = drafter_at_first,
+        seed: int | None = None,
+    ) -> AsyncIterator[dict[str, Any]]:
+        """One reply to one prompt, with the source of every token and the speeds. Seed: a whole number, or none."""
+        live = Live()
+        handlers.sessions.join(live)
+        try:
+            record = Record()
+            params = DecodingParams(
+                SamplingParams(temperature=temperature, seed=seed), drafter, num_speculative_tokens,
+                max_new_tokens=max_new_tokens,
+            )  # fmt: skip
+            async for _ in handlers.until_loaded(live):
+                yield record.json()
+            await handlers.ask(live, _messages(prompt), params)
+            async for record in _written(live):
+                yield record.json()  # partial: lets Gradio notice that the caller has gone, and a program follow along
+            if record.finished and record.finished.reason is FinishReason.ERROR:
+                raise gr.Error(record.finished.message, print_exception=False)
+        except EngineError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+        finally:
+            handlers.sessions.end("", live)
+
+    return generate
+
+
+def _messages(prompt: str) -> tuple[Message, ...]:
+    if not (written := readable(prompt)):
+        raise InvalidParams("prompt", "prompt is empty: write something to answer.")
+    return (Message("user", written),)
+
+
+async def _written(live: Live) -> AsyncIterator[Record]:
+    """The record about once a second, and at the end."""
+    record, told = Record(), asyncio.get_running_loop().time()
+    stream = live.stream
+    assert stream is not None
+    while not stream.done:
+        for event in stream.take(0):
+            live.started = True
+            record = record.add(event)
+        now = asyncio.get_running_loop().time()
+        if stream.done or now - told > HEARTBEAT_S:
+            told = now
+            yield record
+        if not stream.done:
+            await asyncio.sleep(GLANCE_S)

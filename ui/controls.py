@@ -1,0 +1,180 @@
+"""The settings a person can change: one table. What is shown, what is allowed and what is sent all come from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from engine.config import MAX_K, DecodingParams, Rule, SamplingParams
+from engine.errors import InvalidParams
+from ui.strings import TEXT, Lang, text
+
+MAX_SEED = 2**63 - 1
+MAX_TEMPERATURE = 2.0
+"""The engine allows more; beyond this a small model writes noise."""
+
+DRAFTERS_AT_START = ("ngram", "none")
+"""What is offered until the engine is ready and says what it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line fixes for the page."""
+
+    lang: Lang | None = None
+    drafter: str = "ngram"
+    k: int = 4
+    max_new_tokens: int = 2048
+    queue_size: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """One setting. `name` is its name in the engine; `low` to `high` in steps of `step` for sliders."""
+
+    name: str
+    kind: Literal["slider", "choice", "line", "text", "switch"]
+    default: float | str | bool
+    label: str
+    help: str
+    low: float = 0
+    high: float = 0
+    step: float = 1
+    choices: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        return self.kind == "slider" and self.step == int(self.step)
+
+
+TABLE: tuple[Control, ...] = (
+    Control("num_speculative_tokens", "slider", 4, "k.label", "k.help", 0, MAX_K),
+    Control("drafter", "choice", "ngram", "drafter.label", "drafter.help", choices=DRAFTERS_AT_START),
+    Control("rule", "choice", Rule.REJECTION.value, "rule.label", "rule.help", choices=tuple(r.value for r in Rule)),
+    Control("temperature", "slider", 0.0, "temperature.label", "temperature.help", 0, MAX_TEMPERATURE, 0.05),
+    Control("top_p", "slider", 1.0, "top_p.label", "top_p.help", 0.05, 1, 0.05),
+    Control("max_new_tokens", "slider", 512, "max_new_tokens.label", "max_new_tokens.help", 1, 2048),
+    Control("seed", "line", "", "seed.label", "seed.help", 0, MAX_SEED),
+    Control("system", "text", "", "system.label", "system.help"),
+    Control("probe_every", "slider", 12, "probe_every.label", "probe_every.help", 0, 64),
+    Control("plain_only", "switch", False, "plain_only.label", "plain_only.help"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The table's values, checked."""
+
+    system: str
+    params: DecodingParams
+
+
+class Refusal(Exception):
+    """A value that is not allowed: which setting, and the key of the sentence about it."""
+
+    def __init__(self, control: Control, key: str) -> None:
+        super().__init__(control.name)
+        self.control = control
+        self.key = key
+
+    def sentence(self, lang: Lang) -> str:
+        control = self.control
+        choices = ", ".join(choice_label(choice, lang) for choice in control.choices)
+        return text(
+            self.key,
+            lang,
+            label=text(control.label, lang),
+            low=f"{control.low:g}",
+            high=f"{control.high:g}",
+            choices=choices,
+        )
+
+
+def table(options: Options, drafters: Sequence[str] | None = None) -> tuple[Control, ...]:
+    """The table with what the command line and the loaded engine (None: not yet) say about defaults and limits."""
+    if drafters is None:
+        model = () if options.drafter in DRAFTERS_AT_START else ("draft_model",)
+        drafters = DRAFTERS_AT_START + model
+
+    def adapted(control: Control) -> Control:
+        if control.name == "num_speculative_tokens":
+            return replace(control, default=options.k)
+        if control.name == "drafter":
+            return replace(control, default=default_drafter(options.drafter, drafters), choices=tuple(drafters))
+        if control.name == "max_new_tokens":
+            return replace(control, default=min(512, options.max_new_tokens), high=options.max_new_tokens)
+        return control
+
+    return tuple(adapted(control) for control in TABLE)
+
+
+def default_drafter(asked: str, drafters: Sequence[str]) -> str:
+    """The drafter named on the command line; a model given there is listed as draft_model."""
+    if asked in drafters:
+        return asked
+    return "draft_model" if "draft_model" in drafters else drafters[0]
+
+
+def choice_label(choice: str, lang: Lang) -> str:
+    """The words for a rule or a drafter; a name that has none stands for itself."""
+    for key in (f"drafter.{choice}", f"rule.{choice}"):
+        if key in TEXT:
+            return text(key, lang)
+    return choice
+
+
+def settings(controls: Sequence[Control], values: Sequence[object]) -> Settings:
+    """Check raw values in the table's order. Raises Refusal for the first that is not allowed."""
+    checked = {c.name: check(c, value) for c, value in zip(controls, values, strict=True)}
+    seed = checked["seed"]
+    sampling = SamplingParams(
+        temperature=float(checked["temperature"]), top_p=float(checked["top_p"]), seed=int(seed) if seed != "" else None
+    )
+    try:
+        params = DecodingParams(
+            sampling=sampling,
+            drafter=str(checked["drafter"]),
+            num_speculative_tokens=0 if checked["plain_only"] else int(checked["num_speculative_tokens"]),
+            rule=Rule(str(checked["rule"])),
+            max_new_tokens=int(checked["max_new_tokens"]),
+            probe_every=int(checked["probe_every"]),
+        )
+    except InvalidParams as error:  # a test keeps the table within the engine's limits, so this should never be
+        raise Refusal(next(c for c in controls if c.name == error.field), "notice.range") from error
+    return Settings(str(checked["system"]), params)
+
+
+def check(control: Control, value: object) -> float | int | str | bool:
+    """One value, checked and converted. Raises Refusal."""
+    if control.kind == "switch":
+        return bool(value)
+    if control.kind == "text":
+        return "" if value is None else str(value)
+    if control.kind == "choice":
+        if value not in control.choices:
+            raise Refusal(control, "notice.choice")
+        return str(value)
+    if control.kind == "line":
+        return _seed(control, value)
+    return _number(control, value)
+
+
+def _number(control: Control, value: object) -> float | int:
+    key = "notice.whole" if control.whole else "notice.range"
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise Refusal(control, key)
+    if not control.low <= value <= control.high or (control.whole and value != int(value)):
+        raise Refusal(control, key)
+    return int(value) if control.whole else float(value)
+
+
+def _seed(control: Control, value: object) -> int | str:
+    """Blank stays blank: the engine then picks a seed and says which."""
+    written = "" if value is None else str(value).strip()
+    if not written:
+        return ""
+    if not (written.isascii() and written.isdigit()) or int(written) > MAX_SEED:
+        raise Refusal(control, "notice.seed")
+    return int(written)

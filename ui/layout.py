@@ -1,0 +1,238 @@
+"""Puts the page together: components, and which event calls which handler. No logic of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+from engine.engine import Engine
+from ui import controls, render
+from ui.api import make_generate
+from ui.controls import Control, Options
+from ui.examples import ASSETS, EXAMPLES, buttons
+from ui.handlers import Handlers
+from ui.patches import packed
+from ui.render import both
+from ui.strings import TEXT, Lang, text
+from ui.theme import dress
+
+FILL = "(...values) => window.greenlight.fill(...values)"
+"""Runs in the browser before an event is sent: puts the page's conversation id in the first place."""
+
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+
+
+def build_app(engine: Engine, options: Options) -> gr.Blocks:
+    """The whole page and its API over one engine."""
+    handlers = Handlers(engine, options)
+    lang: Lang = options.lang or "en"
+    with gr.Blocks(title="Greenlight", analytics_enabled=False, fill_width=True) as app:
+        conversation = gr.Textbox(visible=False)
+        gr.HTML(_header(), elem_id="gl-header", apply_default_css=False)
+        with gr.Column(elem_id="gl-chat"):
+            log = gr.HTML(
+                html_template=_log(options),
+                value=None,
+                js_on_load=(ASSETS / "page.js").read_text(encoding="utf-8"),
+                elem_id="gl-log",
+                apply_default_css=False,
+            )
+            with gr.Column(elem_id="gl-side"):
+                gr.HTML(_panel(), elem_id="gl-panel", apply_default_css=False)
+                with gr.Accordion(text("settings.title", lang), open=False, elem_id="gl-settings") as accordion:
+                    table = handlers.table()
+                    settings = [component(control, lang) for control in table]
+            with gr.Column(elem_id="gl-composer"):
+                gr.HTML(_notices(), elem_id="gl-notices", apply_default_css=False)
+                box = gr.Textbox(
+                    **box_words(lang), lines=1, max_lines=8, show_label=False, container=False, elem_id="gl-box"
+                )
+                with gr.Row(elem_id="gl-buttons"):
+                    send, stop, retry, clear = (
+                        gr.Button(text(f"button.{name}", lang), variant=variant, size="md", elem_id=f"gl-{name}")
+                        for name, variant in BUTTONS
+                    )
+        page = _Page(handlers, conversation, log, box, settings)
+        page.wire(send, stop, retry, clear, accordion)
+        gr.api(make_generate(handlers), api_name="generate", concurrency_limit=None)
+    return app
+
+
+BUTTONS = (("send", "primary"), ("stop", "stop"), ("retry", "secondary"), ("clear", "secondary"))
+
+
+def launch(app: gr.Blocks, options: Options, **where: Any) -> Any:
+    """Serve the app. Queue and limits are the same for page and API; nothing is published unless asked for."""
+    app.queue(api_open=False, max_size=options.queue_size)
+    return app.launch(
+        **dress(),
+        **where,
+        # A reply waiting in the engine's queue also holds one of these; the queue must fill first.
+        max_threads=options.queue_size + 40,
+        quiet=True,
+        ssr_mode=False,
+        pwa=False,
+        enable_monitoring=False,
+        run_history=False,
+    )
+
+
+class _Page:
+    """The wiring. Values of settings arrive raw (`preprocess=False`): `controls` checks them and answers in words."""
+
+    def __init__(
+        self, handlers: Handlers, conversation: gr.Textbox, log: gr.HTML, box: gr.Textbox, settings: list[Any]
+    ) -> None:
+        self.handlers, self.conversation, self.log, self.box, self.settings = handlers, conversation, log, box, settings
+        self.temperature = settings[[c.name for c in handlers.table()].index("temperature")]
+        self.drafter = settings[[c.name for c in handlers.table()].index("drafter")]
+
+    def wire(self, send: gr.Button, stop: gr.Button, retry: gr.Button, clear: gr.Button, accordion: Any) -> None:
+        writes: dict[str, Any] = {"js": FILL, "preprocess": False, "concurrency_limit": None, **PRIVATE}
+        quick: dict[str, Any] = {"queue": False, "preprocess": False, **PRIVATE}
+        id_, log = self.conversation, self.log
+        gr.on([send.click, self.box.submit], self.on_send, [id_, self.box, *self.settings], log, **writes)
+        retry.click(self.on_retry, [id_, *self.settings], log, **writes)
+        log.example(self.on_example, [id_, *self.settings], [log, self.temperature], **writes)
+        stop.click(self.on_stop, id_, None, js=FILL, **quick)
+        clear.click(self.on_clear, id_, log, js=FILL, **quick)
+        log.sync(self.on_sync, None, [log, self.drafter], trigger_mode="multiple", **quick)
+        words = [self.box, accordion, send, stop, retry, clear, *self.settings]
+        log.language(self.on_language, None, words, trigger_mode="always_last", **quick)
+
+    async def on_send(self, id_: str, message: str, *values: object) -> AsyncIterator[str]:
+        async with aclosing(self.handlers.send(id_, message, values)) as patches:
+            async for patch in patches:
+                yield packed(patch, id_)
+
+    async def on_retry(self, id_: str, *values: object) -> AsyncIterator[str]:
+        async with aclosing(self.handlers.retry(id_, values)) as patches:
+            async for patch in patches:
+                yield packed(patch, id_)
+
+    async def on_example(self, id_: str, event: gr.EventData, *values: object) -> AsyncIterator[tuple[str, Any]]:
+        example = EXAMPLES[int(event.index)]
+        changed = [example.temperature if c.name == "temperature" else value
+                   for c, value in zip(self.handlers.table(), values, strict=True)]  # fmt: skip
+        async with aclosing(self.handlers.send(id_, example.prompt, changed)) as patches:
+            async for patch in patches:
+                yield packed(patch, id_), example.temperature
+
+    async def on_stop(self, id_: str) -> None:
+        self.handlers.stop(id_)
+
+    async def on_clear(self, id_: str) -> str:
+        return packed(self.handlers.clear(id_), id_)
+
+    async def on_sync(self, event: gr.EventData) -> tuple[str, Any]:
+        id_ = str(event.conversation or "")
+        patch = self.handlers.sync(id_)
+        return packed(patch, id_), self._drafters(_lang(event.lang))
+
+    def _drafters(self, lang: Lang) -> Any:
+        """Once the engine is ready the list holds what it really has."""
+        control = next(c for c in self.handlers.table() if c.name == "drafter")
+        return gr.update(choices=choices(control, lang))
+
+    async def on_language(self, event: gr.EventData) -> list[Any]:
+        lang = _lang(event.lang)
+        names = [gr.update(value=text(f"button.{name}", lang)) for name, _ in BUTTONS]
+        settings = [gr.update(**words(control, lang)) for control in self.handlers.table()]
+        return [gr.update(**box_words(lang)), gr.update(label=text("settings.title", lang)), *names, *settings]
+
+
+def _lang(said: object) -> Lang:
+    return "zh" if said == "zh" else "en"
+
+
+def component(control: Control, lang: Lang) -> Any:
+    """The Gradio component of one setting."""
+    shown = words(control, lang)
+    if control.kind == "slider":
+        return gr.Slider(control.low, control.high, control.default, step=control.step, **shown)
+    if control.kind == "choice":
+        return gr.Dropdown(value=control.default, filterable=False, **shown)
+    if control.kind == "switch":
+        return gr.Checkbox(bool(control.default), **shown)
+    return gr.Textbox(str(control.default), lines=1, max_lines=1 if control.kind == "line" else 6, **shown)
+
+
+def words(control: Control, lang: Lang) -> dict[str, Any]:
+    """What a setting says, in one language."""
+    said: dict[str, Any] = {"label": text(control.label, lang), "info": text(control.help, lang)}
+    if control.kind == "choice":
+        said["choices"] = choices(control, lang)
+    return said
+
+
+def choices(control: Control, lang: Lang) -> list[tuple[str, str]]:
+    return [(controls.choice_label(choice, lang), choice) for choice in control.choices]
+
+
+def box_words(lang: Lang) -> dict[str, Any]:
+    return {"label": text("box.label", lang), "placeholder": text("box.placeholder", lang)}
+
+
+def _header() -> str:
+    logo = (ASSETS / "logo.svg").read_text(encoding="utf-8")
+    return (
+        f'<header class="gl-header"><span class="logo" aria-hidden="true">{logo}</span><h1>{both("app.name")}</h1>'
+        f'<p class="line">{both("app.line")}</p><span data-figure="engine"></span>'
+        f'<button type="button" data-action="language"{_hint("header.language.help")}>{both("header.language")}</button>'
+        f'<button type="button" data-action="theme">{both("header.theme")}</button></header>'
+    )
+
+
+def _log(options: Options) -> str:
+    """The transcript's fixed frame. It has no placeholder, so Gradio evaluates nothing that arrives later."""
+    return (
+        f'<div data-lang-fixed="{options.lang or ""}"></div>'
+        f'<h2 class="unseen" id="gl-log-name">{both("log.label")}</h2>'
+        '<div class="log" data-part="log" tabindex="0" role="region" aria-labelledby="gl-log-name">'
+        f'<div class="blank"><div class="loading" data-part="loading"></div><p class="lead">{both("app.line")}</p><h2>{both("log.empty")}</h2>'
+        f"{buttons()}<p>{both('log.english')}</p></div>"
+        '<div data-part="turns"></div></div>'
+        '<p class="unseen" role="status" aria-live="polite" data-part="say"></p>'
+    )
+
+
+def _notices() -> str:
+    return '<p class="notice" role="alert" data-part="notice"></p>'
+
+
+def _panel() -> str:
+    return (
+        f'<button type="button" class="fold" data-action="fold" aria-expanded="false" aria-controls="gl-figures">'
+        f'<span data-figure="line">{both("panel.idle")}</span><span class="unseen">{both("panel.open")}</span></button>'
+        f'<div id="gl-figures"><div class="pair">{_side("spec")}{_side("plain")}</div>'
+        f'<p class="speedup"><span>{both("panel.speedup")}</span> <b data-figure="speedup">{render.DASH}</b>'
+        f' <span class="verdict" data-figure="verdict"></span></p>'
+        f'<p class="baseline" data-figure="baseline">{both("panel.idle")}</p><dl>{_cells()}</dl>'
+        f"<h3>{both('legend.title')}</h3>{render.legend()}"
+        f'<label class="switch"><input type="checkbox" data-switch="hide"> {both("legend.hide")}</label></div>'
+    )
+
+
+def _hint(key: str) -> str:
+    """A title attribute in both languages, where there is such a text. Attributes cannot be switched by a style sheet."""
+    return f' title="{escape(text(key, "en"))} · {escape(text(key, "zh"))}"' if key in TEXT else ""
+
+
+def _side(name: str) -> str:
+    return (
+        f'<div class="side {name}"><span>{both(f"panel.{name}")}</span><b data-figure="{name}">{render.DASH}</b>'
+        f'<i>{both("panel.unit")}</i><span class="bar"><span data-figure="bar.{name}"></span></span></div>'
+    )
+
+
+def _cells() -> str:
+    """The small figures, in pairs of name and value."""
+    names = ("now", "overall", "alpha", "tau", "drafted", "accepted", "rejected", "discarded", "tokens", "ttft")
+    return "".join(
+        f'<div><dt{_hint(f"panel.{name}.help")}>{both(f"panel.{name}")}</dt><dd data-figure="{name}">{render.DASH}</dd></div>'
+        for name in names
+    )

@@ -1,0 +1,91 @@
+"""What is sent to the page: small patches that assets/page.js applies.
+
+Blocks of a reply never change, so a patch carries only those from index `from` on; the page appends what it lacks.
+Gradio may skip values when they come faster than the browser draws. Therefore each patch repeats the blocks of the
+last few, and a page that still finds a gap asks for everything (`sync`). A patch thus never has to arrive.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+from engine.engine import Facts, Status
+from engine.stats import Tally
+from ui import render
+from ui.state import Conversation, Phase, Turn
+
+Patch = dict[str, Any]
+
+_versions = itertools.count(1)  # no two patches are equal, so the page notices each
+
+
+def packed(patch: Patch, asked: str) -> str:
+    """A patch as one string, with the conversation id that the page asked with: the page follows to a new id only from there.
+
+    One string, because Gradio sends nested values as differences to the one before, and its list differences are
+    wrong when an inner list loses several entries at once. A string that does not grow is simply replaced.
+    """
+    return json.dumps(patch | {"asked": asked}, separators=(",", ":"))
+
+
+def everything(conversation: Conversation, status: Status, facts: Facts | None, notice: str = "") -> Patch:
+    """The whole conversation: for a page that has just opened, or has lost track."""
+    turns = [_turn(turn, 0) for turn in conversation.turns]
+    return _patch(conversation, turns) | {
+        "figures": _figures(conversation) | {"engine": render.engine_chip(status, facts)},
+        "loading": render.loading_notice(status),
+        "notice": notice,
+        "ready": facts is not None,
+    }
+
+
+def latest(conversation: Conversation, start: int, ahead: int = 0, probing: bool = True) -> Patch:
+    """The last turn from its block `start` on, and the figures. Its size does not depend on the reply's length."""
+    turn = conversation.turns[-1]
+    return _patch(conversation, [_turn(turn, start, ahead)]) | {
+        "figures": _figures(conversation, probing),
+        "notice": "",
+        "took": turn.user,
+        "say": _say(turn),
+    }
+
+
+def notice(conversation: Conversation, html: str) -> Patch:
+    """A sentence above the message box; the transcript stays as it is."""
+    return _patch(conversation, []) | {"notice": html}
+
+
+def _patch(conversation: Conversation, turns: list[Patch]) -> Patch:
+    return {
+        "v": next(_versions),
+        "conversation": conversation.id,
+        "keys": [turn.key for turn in conversation.turns],
+        "turns": turns,
+        "running": bool(conversation.turns) and conversation.turns[-1].reply.phase is not Phase.FINISHED,
+    }
+
+
+def _turn(turn: Turn, start: int, ahead: int = 0) -> Patch:
+    return {
+        "key": turn.key,
+        "head": render.turn_head(turn) if start == 0 else "",
+        "from": start,
+        "blocks": render.blocks(turn.reply.blocks[start:]),
+        "foot": render.turn_foot(turn.reply, ahead),
+        "phase": turn.reply.phase.value,
+    }
+
+
+def _figures(conversation: Conversation, probing: bool = True) -> Patch:
+    reply = conversation.turns[-1].reply.tally if conversation.turns else Tally()
+    bars = render.bars(reply, conversation.tally)
+    return render.figures(reply, conversation.tally, probing) | {f"bar.{side}": share for side, share in bars.items()}
+
+
+def _say(turn: Turn) -> str:
+    """For screen readers: the start and the end, not every token."""
+    if turn.reply.phase is Phase.FINISHED:
+        return render.both("say.finished", tokens=turn.reply.tally.tokens)
+    return render.both("say.started") if turn.reply.phase is Phase.RUNNING else ""

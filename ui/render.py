@@ -1,0 +1,219 @@
+"""State -> HTML and figures. Pure; everything that came from a person or a model is escaped here, on the server.
+
+Both languages are in the page at once and a style sheet shows one of them, so that switching never renders again
+and what was sent once ("frozen") stays true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from engine.engine import Facts, State, Status
+from engine.events import FinishReason
+from engine.stats import MIN_BASELINE_SAMPLES, Summary, Tally
+from ui.state import LOST, Block, Kind, Phase, Piece, Reply, Turn, measured
+from ui.strings import text
+
+DASH = "–"
+
+_MARKS = {"\n": "↵", "\r": "↵", "\t": "⇥", "\u00a0": "⍽", "\u3000": "⍽", "\u200b": "∅"}
+"""What invisible characters of a lost token are shown as. They must not break the line they were struck from."""
+
+_SPECIALS = {
+    "<|im_end|>": "special.end_of_turn",
+    "<|im_start|>": "special.start_of_turn",
+    "<|endoftext|>": "special.end_of_text",
+}
+
+
+def both(key: str, **values: object) -> str:
+    """A text in both languages, as HTML. Values are escaped."""
+    shown = {lang: escape(text(key, lang, **values)) for lang in ("en", "zh")}
+    return f'<span class="en" lang="en">{shown["en"]}</span><span class="zh" lang="zh">{shown["zh"]}</span>'
+
+
+def piece(part: Piece) -> str:
+    """One token as HTML; "" where it shows nothing (the first bytes of a character)."""
+    if part.special:
+        return _chip(part)
+    shown = _marked(part.text) if part.kind in LOST else escape(part.text)
+    if not shown:
+        return ""
+    if part.kind in LOST:
+        return f'<s class="t {part.kind.value}">{shown}</s>'
+    blank = " ws" if part.text.isspace() else ""  # white space shows no colour unless it was struck out
+    return f'<span class="t {part.kind.value}{blank}">{shown}</span>'
+
+
+def _chip(part: Piece) -> str:
+    name = both(_SPECIALS[part.special]) if part.special in _SPECIALS else escape(part.special)
+    return f'<span class="t chip {part.kind.value}">{name}</span>' + escape(part.text)
+
+
+def _marked(written: str) -> str:
+    """A lost token's text with its white space made visible; leading spaces of a word stay spaces."""
+    marked = "".join(_MARKS.get(char, char) for char in written)
+    return escape("␣" * len(marked) if marked.isspace() else marked)
+
+
+def block(pieces: Block) -> str:
+    return "".join(piece(part) for part in pieces)
+
+
+def blocks(parts: Iterable[Block]) -> list[str]:
+    return [block(part) for part in parts]
+
+
+def turn_head(turn: Turn) -> str:
+    """The parts of a turn that do not change: who said what, and the empty place where blocks are put."""
+    return (
+        f'<div class="you"><h3 class="who">{both("log.you")}</h3><p class="said" dir="auto">{escape(turn.user)}</p></div>'
+        f'<div class="model"><h3 class="who">{both("log.model")}</h3>'
+        '<p class="said reply" dir="auto" data-part="blocks"></p><p class="foot" data-part="foot"></p></div>'
+    )
+
+
+def turn_foot(reply: Reply, ahead: int = 0) -> str:
+    """The line under a reply: why nothing is there yet, or how it ended and with what."""
+    if reply.phase is Phase.WAITING:
+        if ahead and not reply.read:
+            return f'<span class="busy">{both("log.waiting")} · {both("log.ahead", count=ahead)}</span>'
+        return f'<span class="busy">{both("log.reading")}{f" {reply.read:.0%}" if reply.read else ""}</span>'
+    if reply.phase is Phase.RUNNING:
+        return ""
+    parts = [_ending(reply), _written(reply)]
+    return "<br>".join(part for part in parts if part)
+
+
+def _ending(reply: Reply) -> str:
+    if reply.reason is FinishReason.LENGTH:
+        return both("end.length", count=reply.tally.tokens)
+    if reply.reason is FinishReason.CONTEXT:
+        return both("end.context")
+    if reply.reason is FinishReason.CANCELLED:
+        return both("end.cancelled" if reply.blocks else "end.cancelled.empty")
+    if reply.reason is FinishReason.ERROR:
+        return f'<span class="error">{both("end.error", message=reply.message)}</span>'
+    return ""
+
+
+def _written(reply: Reply) -> str:
+    tally = reply.tally
+    if not reply.blocks:
+        return ""
+    if not tally.drafted:
+        return both("end.plain", tokens=tally.tokens, seed=reply.seed)
+    green, red = tally.accepted, tally.drafted - tally.accepted
+    return both("end.figures", tokens=tally.tokens, green=green, red=red, seed=reply.seed)
+
+
+def speed(value: float | None) -> str:
+    """Tokens per second in three figures, so that the place it takes hardly changes."""
+    if value is None:
+        return DASH
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"
+
+
+def times(value: float | None) -> str:
+    return DASH if value is None else f"{value:.2f}×"
+
+
+def ratio(value: float | None) -> str:
+    return DASH if value is None else f"{value:.2f}"
+
+
+def seconds(value: float | None) -> str:
+    if value is None:
+        return DASH
+    return f"{value * 1000:.0f} ms" if value < 0.9995 else f"{value:.2f} s"
+
+
+def figures(reply: Tally, conversation: Tally, probing: bool = True) -> dict[str, str]:
+    """What stands in each place of the live panel, as HTML."""
+    own = reply.summary()
+    window, alone = measured(reply, conversation)
+    shown = {"spec": speed(window.spec_tok_s), "plain": speed(window.baseline.tok_s), "speedup": times(window.speedup)}
+    return {
+        **shown,
+        "verdict": _verdict(window.speedup),
+        "baseline": _baseline(window, alone, probing),
+        "line": both("panel.line", **shown) if window.spec_tok_s is not None else both("panel.idle"),
+        "now": speed(own.now_tok_s),
+        "overall": speed(own.overall_tok_s),
+        "alpha": ratio(own.alpha),
+        "tau": ratio(own.acceptance_length),
+        "drafted": str(own.drafted),
+        "accepted": str(own.accepted),
+        "rejected": str(own.rejected),
+        "discarded": str(own.discarded),
+        "ttft": seconds(own.ttft_s),
+        "tokens": str(own.tokens),
+    }
+
+
+def bars(reply: Tally, conversation: Tally) -> dict[str, float]:
+    """Lengths of the two bars to one scale: the faster side is 1."""
+    window, _ = measured(reply, conversation)
+    spec, plain = window.spec_tok_s or 0.0, window.baseline.tok_s or 0.0
+    longest = max(spec, plain)
+    return {"spec": spec / longest, "plain": plain / longest} if longest else {"spec": 0.0, "plain": 0.0}
+
+
+def _verdict(speedup: float | None) -> str:
+    """A slow-down is said as plainly as a speed-up; within 2 % nothing is claimed."""
+    if speedup is None:
+        return ""
+    if speedup < 0.98:
+        return both("panel.slower")
+    return both("panel.faster" if speedup > 1.02 else "panel.same")
+
+
+def _baseline(window: Summary, alone: bool, probing: bool) -> str:
+    baseline = window.baseline
+    if baseline.tok_s is None:
+        if not probing and not baseline.n:
+            return both("panel.unprobed")
+        return both("panel.measuring", n=baseline.n, need=MIN_BASELINE_SAMPLES) if window.tokens else both("panel.idle")
+    spread = f"{(baseline.spread or 0.0) * 100:.0f}"
+    return both("panel.measured" if alone else "panel.measured.conversation", n=baseline.n, spread=spread)
+
+
+def engine_chip(status: Status, facts: Facts | None) -> str:
+    """The truth about the engine in one line: model, format and exactness; or how far loading is."""
+    if status.state is State.FAILED:
+        return f'<span class="chip-engine bad">{both("load.failed")}</span>'
+    if facts is None:
+        return f'<span class="chip-engine">{loading(status)}</span>'
+    details = both("header.facts", weights=facts.weights, kernel=facts.kernel, device=facts.device,
+                   threads=facts.threads, context_len=facts.context_len)  # fmt: skip
+    exact = both("header.exact" if facts.exact else "header.inexact")
+    return (
+        f'<span class="chip-engine" tabindex="0"><b>{escape(facts.target)}</b> · {escape(facts.weights)} · {exact}'
+        f'<span class="more" role="tooltip">{details}</span></span>'
+    )
+
+
+def loading(status: Status) -> str:
+    """The phase of loading, with a percentage where it is known."""
+    share = "" if status.fraction is None else f" {status.fraction * 100:.0f} %"
+    return f'<span class="busy">{both(f"load.{status.phase}")}{share}</span>'
+
+
+def loading_notice(status: Status) -> str:
+    """The same at full width, with a bar; "" once the engine is ready."""
+    if status.state is State.FAILED:
+        return f'<p class="error" role="alert">{both("load.failed")} {escape(status.message)}</p>'
+    if status.state is not State.LOADING:
+        return ""
+    bar = "<progress></progress>" if status.fraction is None else f'<progress value="{status.fraction:.3f}"></progress>'
+    return f"<p>{loading(status)}</p>{bar}<p>{both('load.note')}</p>"
+
+
+def legend() -> str:
+    """One sample of each kind with what it means."""
+    kinds = "".join(
+        f'<li><span class="t {kind.value}">{"abc"}</span> {both(f"legend.{kind.value}")}</li>'
+        for kind in (Kind.DRAFT, Kind.REJECTED, Kind.DISCARDED, Kind.RECOVERED, Kind.BONUS, Kind.PLAIN)
+    )
+    return f'<ul class="legend">{kinds}</ul>'

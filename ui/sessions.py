@@ -1,0 +1,102 @@
+"""Who is talking: conversations by their secret id, and the replies being written now.
+
+The only mutable thing in `ui`. Every handler runs on the server's one event loop, so there are no locks.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+
+from engine.stream import Stream
+from ui.state import Conversation
+
+CAPACITY = 200
+"""Conversations kept; beyond it the one unused for longest is forgotten."""
+
+
+class Live:
+    """One reply that is being asked for or written. `stop` works at any moment, also before there is a stream."""
+
+    def __init__(self) -> None:
+        self.stream: Stream | None = None
+        self.stopped = False
+        self.started = False
+
+    def stop(self) -> None:
+        self.stopped = True
+        if self.stream is not None:
+            self.stream.cancel()
+
+    def attach(self, stream: Stream) -> None:
+        self.stream = stream
+        if self.stopped:
+            stream.cancel()
+
+
+class Sessions:
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._conversations: OrderedDict[str, Conversation] = OrderedDict()
+        self._live: dict[str, Live] = {}
+        self._line: list[Live] = []
+
+    def open(self, conversation_id: str) -> Conversation:
+        """The conversation of that id, or a new one with a new secret id where there is none."""
+        if conversation_id in self._conversations:
+            self._conversations.move_to_end(conversation_id)
+            return self._conversations[conversation_id]
+        fresh = Conversation(secrets.token_urlsafe(18))
+        self._conversations[fresh.id] = fresh
+        self._forget_oldest()
+        return fresh
+
+    def find(self, conversation_id: str) -> Conversation | None:
+        return self._conversations.get(conversation_id)
+
+    def put(self, conversation: Conversation) -> None:
+        """Keep a newer state; ignored once the conversation was cleared."""
+        if conversation.id in self._conversations:
+            self._conversations[conversation.id] = conversation
+
+    def drop(self, conversation_id: str) -> None:
+        """Clear: stop what is being written, forget the rest."""
+        self.stop(conversation_id)
+        self._conversations.pop(conversation_id, None)
+
+    def live(self, conversation_id: str) -> bool:
+        return conversation_id in self._live
+
+    def begin(self, conversation_id: str) -> Live:
+        """Mark the conversation as being answered. Callers make sure that it is not."""
+        self._live[conversation_id] = live = Live()
+        self.join(live)
+        return live
+
+    def end(self, conversation_id: str, live: Live) -> None:
+        live.stop()
+        self.leave(live)
+        if self._live.get(conversation_id) is live:
+            del self._live[conversation_id]
+
+    def stop(self, conversation_id: str) -> None:
+        if live := self._live.get(conversation_id):
+            live.stop()
+
+    def join(self, live: Live) -> None:
+        """Stand in line, page and API alike."""
+        self._line.append(live)
+
+    def leave(self, live: Live) -> None:
+        if live in self._line:
+            self._line.remove(live)
+
+    def ahead(self, live: Live) -> int:
+        """How many that came earlier have not had their first token yet."""
+        place = self._line.index(live) if live in self._line else 0
+        return sum(not other.started for other in self._line[:place])
+
+    def _forget_oldest(self) -> None:
+        idle = [id_ for id_ in self._conversations if id_ not in self._live]
+        for id_ in idle[: max(0, len(self._conversations) - self._capacity)]:
+            del self._conversations[id_]

@@ -1,0 +1,225 @@
+"""Every word that a person reads on the page, in English and Chinese. One table, one function."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Lang = Literal["en", "zh"]
+LANGS: tuple[Lang, ...] = ("en", "zh")
+
+TEXT: dict[str, tuple[str, str]] = {
+    # header
+    "app.name": ("Greenlight", "Greenlight 绿灯"),
+    "app.line": (
+        "the small model guesses, the big model checks, you read the same answer sooner",
+        "小模型先猜，大模型核对；答案一字不变，只是更早读到",
+    ),
+    "header.language": ("中文", "English"),
+    "header.language.help": ("Switch the page to Chinese", "把页面切换成英文"),
+    "header.theme": ("Theme", "主题"),
+    "header.exact": ("bit-exact", "逐位一致"),
+    "header.inexact": ("not proven bit-exact", "未证明逐位一致"),
+    "header.facts": (
+        "{weights}; {kernel}; {device}, {threads} threads; reads up to {context_len} tokens",
+        "{weights}；{kernel}；{device}，{threads} 线程；最多读 {context_len} 个 token",
+    ),
+    # loading
+    "load.start": ("Starting", "正在启动"),
+    "load.fetch": ("Fetching the model", "正在下载模型"),
+    "load.unpack": ("Unpacking the model", "正在解包模型"),
+    "load.convert": ("Preparing the weights", "正在转换权重"),
+    "load.load": ("Loading the model", "正在加载模型"),
+    "load.warm_up": ("Warming up", "正在预热"),
+    "load.ready": ("Ready", "准备好了"),
+    "load.failed": ("The model could not be loaded.", "模型没能加载。"),
+    "load.note": (
+        "You can already write: your message is sent as soon as the model is ready.",
+        "现在就可以写：模型一准备好，消息就会发出去。",
+    ),
+    # transcript
+    "log.label": ("Conversation", "对话内容"),
+    "log.you": ("You", "你"),
+    "log.model": ("Model", "模型"),
+    "log.empty": ("Ask something, or try one of these.", "问点什么，或者先试试下面的例子。"),
+    "log.english": (
+        "The built-in model is small and speaks English.",
+        "内置模型很小，只擅长英文，所以例子用英文写。",
+    ),
+    "log.waiting": ("Waiting for the model", "等待模型空闲"),
+    "log.ahead": ("{count} ahead of you", "前面还有 {count} 个请求"),
+    "log.reading": ("Reading your message", "正在读你的消息"),
+    # how a reply ended
+    "end.length": (
+        "Cut off at {count} tokens. Raise “Longest reply” to let it go on.",
+        "写到 {count} 个 token 就截断了。想让它写完，就调大“回答上限”。",
+    ),
+    "end.context": (
+        "The model's memory is full. Clear the conversation to start afresh.",
+        "模型的上下文已经用完。清空对话后可以重新开始。",
+    ),
+    "end.cancelled": ("Stopped. What was written is kept.", "已停止，写好的部分都保留着。"),
+    "end.cancelled.empty": ("Stopped before the first word.", "还没开始写就停下了。"),
+    "end.error": (
+        "Something went wrong: {message} What was written is kept; press Retry to try again.",
+        "出错了：{message} 已写的部分都在，可以点“重试”。",
+    ),
+    "end.figures": (
+        "{tokens} tokens · {green} guessed right · {red} thrown away · seed {seed}",
+        "{tokens} 个 token · 猜中 {green} 个 · 扔掉 {red} 个 · 种子 {seed}",
+    ),
+    "end.plain": ("{tokens} tokens, plain decoding · seed {seed}", "{tokens} 个 token，普通解码 · 种子 {seed}"),
+    # screen reader
+    "say.started": ("The reply has started.", "开始回答了。"),
+    "say.finished": ("The reply is finished: {tokens} tokens.", "回答结束，共 {tokens} 个 token。"),
+    # special tokens
+    "special.end_of_turn": ("end of turn", "回合结束"),
+    "special.start_of_turn": ("start of turn", "回合开始"),
+    "special.end_of_text": ("end of text", "文本结束"),
+    # legend
+    "legend.title": ("What the colours mean", "颜色的意思"),
+    "legend.draft": ("guessed right, free", "猜中了，白赚的"),
+    "legend.rejected": ("guessed wrong, thrown away", "猜错了，扔掉"),
+    "legend.discarded": ("never checked, behind a wrong guess", "前面猜错了，没轮到检查"),
+    "legend.recovered": ("the model's own word instead", "换成大模型自己的词"),
+    "legend.bonus": ("one extra, all guesses were right", "全猜中时多送一个"),
+    "legend.plain": ("written without guessing", "没有猜，直接写的"),
+    "legend.hide": ("Hide wrong guesses", "隐藏猜错的词"),
+    # live panel
+    "panel.title": ("Speed", "速度"),
+    "panel.unit": ("tokens/s", "token/秒"),
+    "panel.spec": ("Speculative", "推测解码"),
+    "panel.plain": ("Plain", "普通解码"),
+    "panel.speedup": ("Speed-up", "加速比"),
+    "panel.slower": ("slower than plain here", "这里比普通解码还慢"),
+    "panel.same": ("about the same as plain", "和普通解码差不多"),
+    "panel.faster": ("faster than plain", "比普通解码快"),
+    "panel.idle": ("Nothing measured yet.", "还没有测到数据。"),
+    "panel.measuring": ("Plain speed: measuring, {n} of {need}", "普通解码的速度：正在测，{n} / {need}"),
+    "panel.measured": (
+        "Plain speed: measured in this reply, n = {n}, spread ±{spread} %",
+        "普通解码的速度：在这段回答里实测，n = {n}，波动 ±{spread}%",
+    ),
+    "panel.measured.conversation": (
+        "Both speeds: measured in this conversation, n = {n}, spread ±{spread} %",
+        "两个速度：在这个对话里实测，n = {n}，波动 ±{spread}%",
+    ),
+    "panel.unprobed": (
+        "Plain speed: not measured, because measuring is switched off.",
+        "普通解码的速度：没有测，因为测量关掉了。",
+    ),
+    "panel.now": ("now", "当前"),
+    "panel.overall": ("overall", "整体"),
+    "panel.alpha": ("acceptance α", "接受率 α"),
+    "panel.alpha.help": ("accepted / tested", "接受数 ÷ 检查数"),
+    "panel.tau": ("tokens a round τ", "每轮 token 数 τ"),
+    "panel.tau.help": ("1 is plain decoding; K + 1 at best", "普通解码是 1，最多是 K + 1"),
+    "panel.drafted": ("drafted", "猜了"),
+    "panel.accepted": ("accepted", "接受"),
+    "panel.rejected": ("rejected", "拒绝"),
+    "panel.discarded": ("not checked", "未检查"),
+    "panel.ttft": ("first token after", "首个 token 用时"),
+    "panel.tokens": ("tokens", "token 数"),
+    "panel.line": ("{spec} tok/s · plain {plain} · {speedup}", "{spec} token/秒 · 普通 {plain} · {speedup}"),
+    "panel.open": ("Show all figures", "展开全部数据"),
+    # composer
+    "box.label": ("Your message", "你的消息"),
+    "box.placeholder": (
+        "Write a message. Enter sends, Shift+Enter breaks the line.",
+        "写点什么。回车发送，Shift+回车换行。",
+    ),
+    "button.send": ("Send", "发送"),
+    "button.stop": ("Stop", "停止"),
+    "button.retry": ("Retry", "重试"),
+    "button.clear": ("Clear", "清空"),
+    # settings
+    "settings.title": ("Settings", "设置"),
+    "k.label": ("Guesses a round (K)", "每轮猜几个（K）"),
+    "k.help": (
+        "How many tokens the drafter proposes before the model checks. 0 is plain decoding.",
+        "草稿器先猜几个 token，再交给大模型一次核对。0 就是普通解码。",
+    ),
+    "drafter.label": ("Drafter", "草稿器"),
+    "drafter.help": ("Who makes the guesses.", "由谁来猜。"),
+    "drafter.ngram": ("n-gram: repeats what came before", "n-gram：照抄前面出现过的"),
+    "drafter.none": ("none: plain decoding", "不猜：普通解码"),
+    "drafter.draft_model": ("a smaller model", "一个更小的模型"),
+    "rule.label": ("Acceptance rule", "接受规则"),
+    "rule.help": (
+        "Both keep the model's own distribution unchanged.",
+        "两种规则都不会改变大模型本来的概率分布。",
+    ),
+    "rule.rejection": ("rejection sampling", "拒绝采样"),
+    "rule.shared_noise": ("shared noise", "共享噪声"),
+    "temperature.label": ("Temperature", "温度"),
+    "temperature.help": (
+        "0 always takes the likeliest token; higher is more varied and harder to guess.",
+        "0 总是选最可能的词；越高越多变，也越难猜中。",
+    ),
+    "top_p.label": ("Top-p", "Top-p"),
+    "top_p.help": (
+        "Draw only from the likeliest tokens that together reach this probability. 1 is off.",
+        "只在累计概率达到这个数的最可能的词里抽。1 表示不限制。",
+    ),
+    "max_new_tokens.label": ("Longest reply", "回答上限"),
+    "max_new_tokens.help": ("In tokens.", "以 token 计。"),
+    "seed.label": ("Seed", "随机种子"),
+    "seed.help": (
+        "Blank: a new one each time, shown under the reply.",
+        "留空则每次随机，用到的种子会写在回答下面。",
+    ),
+    "system.label": ("System prompt", "系统提示"),
+    "system.help": ("Instructions that come before the conversation.", "放在对话最前面的要求。"),
+    "probe_every.label": ("Measure plain speed every … rounds", "每隔几轮测一次普通解码"),
+    "probe_every.help": (
+        "One round in so many runs without guesses, for a fair comparison. 0 is off.",
+        "每隔这么多轮，有一轮不猜，用来公平对比。0 表示不测。",
+    ),
+    "plain_only.label": ("Plain decoding only", "只用普通解码"),
+    "plain_only.help": ("Runs the whole reply with K = 0.", "整段回答都用 K = 0。"),
+    # notices
+    "notice.empty": ("Write something first, then press Enter.", "先写点什么，再按回车。"),
+    "notice.busy": (
+        "A reply is still being written here. Press Stop first, or wait for it to end.",
+        "这个对话里的回答还没写完。先点“停止”，或者等它写完。",
+    ),
+    "notice.unsent": ("Not sent. Your message is kept.", "没有发出。你写的消息还在。"),
+    "notice.nothing": ("There is no reply to retry yet.", "还没有可以重试的回答。"),
+    "notice.range": (
+        "“{label}” must be between {low} and {high}. Your message is kept.",
+        "“{label}”要在 {low} 到 {high} 之间。你写的消息还在。",
+    ),
+    "notice.whole": (
+        "“{label}” must be a whole number from {low} to {high}. Your message is kept.",
+        "“{label}”要填 {low} 到 {high} 的整数。你写的消息还在。",
+    ),
+    "notice.choice": (
+        "“{label}” must be one of: {choices}. Your message is kept.",
+        "“{label}”只能是：{choices}。你写的消息还在。",
+    ),
+    "notice.seed": (
+        "“{label}” must be blank or a whole number from 0 up. Your message is kept.",
+        "“{label}”留空，或者填一个不小于 0 的整数。你写的消息还在。",
+    ),
+    "notice.context": (
+        "Too long: {prompt} tokens, and the model reads at most {context}. "
+        "Shorten the message or clear the conversation. Your message is kept.",
+        "太长了：共 {prompt} 个 token，模型最多读 {context} 个。缩短消息，或者清空对话。你写的消息还在。",
+    ),
+    "notice.full": (
+        "Too many people are waiting right now. Try again in a moment. Your message is kept.",
+        "现在排队的人太多，过一会儿再试。你写的消息还在。",
+    ),
+    "notice.failed": ("{message} Your message is kept.", "{message} 你写的消息还在。"),
+    "notice.bug": (
+        "Something went wrong inside Greenlight; its terminal has the details. What was written is kept: try again.",
+        "Greenlight 内部出错了，详情在终端里。写好的内容都还在，请再试一次。",
+    ),
+    # examples
+    "examples.good": ("Guessing pays off", "猜得准，快得多"),
+    "examples.bad": ("Guessing hardly helps", "很难猜，快不了"),
+}
+
+
+def text(key: str, lang: Lang, **values: object) -> str:
+    """The words for `key`. An unknown key is a mistake in the program and raises KeyError."""
+    return TEXT[key][LANGS.index(lang)].format(**values)
