@@ -172,6 +172,7 @@ _ALPHABET = _byte_level_alphabet()
 
 def _byte_level(token: str) -> bytes:
     """As the library does it: a token with a character outside the alphabet stands for its own UTF-8."""
-    if all(char in _ALPHABET for char in token):
-        return bytes(_ALPHABET[char] for char in token)
-    return token.encode("utf-8")
+    try:
+        return bytes(map(_ALPHABET.__getitem__, token))
+    except KeyError:
+        return token.encode("utf-8")

