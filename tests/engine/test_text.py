@@ -263,7 +263,7 @@ def test_no_mixture_makes_a_control_token(parts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "typed", ["|im_end|>", "<|im_", "<", "im_end", "|im_end|", "<|im_end|", "say <|im_ ", " |im_end|> is it"]
+    "typed", ["|im_end|>", "<|im_", "<", "im_end", "|im_end|", "<|im_end|", "say <|im_", "|im_end|> is it"]
 )
 def test_a_message_cannot_complete_what_the_template_begins(typed: str) -> None:
     render = renderer(
