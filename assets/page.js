@@ -23,7 +23,7 @@ let asked = 0;            // when "sync" was last asked
 let ready = false;
 let running = false;
 let torn = false;         // a gap was found; the page asks until it has everything
-let taken = "";           // the last message that was taken from the box, as conversation and turn
+let sent = null;          // the message on its way, until the server has taken it
 
 function stored(storage, key) {
   try { return storage.getItem(key); } catch { return null; }  // storage may be forbidden; the page works without
@@ -49,6 +49,7 @@ function apply(packed) {
   } else if (patch.v <= newest) return;
   heard = Date.now();
   newest = patch.v;
+  const before = Math.max(0, ...turns.keys());
   const follow = atEnd() && !selecting();
   const complete = applyTurns(patch);
   setRunning(patch.running);
@@ -57,7 +58,8 @@ function apply(packed) {
   put("loading", patch.loading);
   put("notice", patch.notice);
   put("say", patch.say);
-  if (patch.took !== undefined) take(patch);
+  if (patch.took > before) take();
+  if (patch.notice && !patch.running) sent = null;  // refused: it stays in the box
   if (follow) log.scrollTop = log.scrollHeight;
   torn = !complete;
   if (torn && Date.now() - asked > ASK_AGAIN_MS) sync();
@@ -127,17 +129,16 @@ function setRunning(now) {
   root.dataset.running = now ? "yes" : "no";
 }
 
-// The message was accepted: empty the box, unless the person has already typed something else.
-function take(patch) {
-  const mark = `${patch.conversation} ${Math.max(...patch.keys)}`;
-  if (mark === taken) return;
-  taken = mark;
-  log.scrollTop = log.scrollHeight;
+// The server has taken the message: empty the box, unless the person has already typed something else.
+function take() {
   const box = document.querySelector("#gl-box textarea");
-  if (box && box.value === patch.took) {
+  if (sent === null || !box) return;
+  log.scrollTop = log.scrollHeight;
+  if (box.value === sent) {
     box.value = "";
     box.dispatchEvent(new Event("input", {bubbles: true}));
   }
+  sent = null;
 }
 
 // ---- reading position
@@ -211,13 +212,23 @@ function onKey(event) {
 // ---- start
 
 // What Gradio calls before it sends an event: fills in which conversation this page shows.
-window.greenlight = {fill: (...values) => { values[0] = conversation; return values; }};
+function fill(...values) {
+  values[0] = conversation;
+  return values;
+}
+
+function send(...values) {
+  sent = values[1];
+  return fill(...values);
+}
+window.greenlight = {fill, send};
 
 // The component may be mounted again; listeners of an earlier mount are taken off first.
 window.greenlightOff?.abort();
 window.greenlightOff = new AbortController();
+const mount = window.greenlightOff.signal;
 const on = (type, listener) =>
-  document.addEventListener(type, listener, {capture: true, signal: window.greenlightOff.signal});
+  document.addEventListener(type, listener, {capture: true, signal: mount});
 on("click", onClick);
 on("change", onChange);
 on("keydown", onKey);
@@ -230,15 +241,24 @@ function watchOver() {
   if ((torn || silent || loading) && now - asked > (loading ? LOADING_MS : ASK_AGAIN_MS)) sync();
 }
 const timer = setInterval(watchOver, 500);
-window.greenlightOff.signal.addEventListener("abort", () => clearInterval(timer));
+mount.addEventListener("abort", () => clearInterval(timer));
 
-const theme = stored(localStorage, KEYS.theme);
-if (theme) setTheme(theme);
-setHidden(stored(localStorage, KEYS.hide) === "yes");
-const hideBox = document.querySelector("[data-switch=hide]");
-if (hideBox) hideBox.checked = root.dataset.hide === "yes";
+// The header, the panel and the notices are components of their own, which may be mounted after this one.
+function start() {
+  if (window.greenlightOff.signal !== mount) return;
+  if (![".gl-header", "#gl-figures", "[data-part=notice]"].every((place) => document.querySelector(place))) {
+    setTimeout(start, 20);
+    return;
+  }
+  const theme = stored(localStorage, KEYS.theme);
+  if (theme) setTheme(theme);
+  setHidden(stored(localStorage, KEYS.hide) === "yes");
+  document.querySelector("[data-switch=hide]").checked = root.dataset.hide === "yes";
+  setLang(firstLang(), false);
+  watch("value", () => apply(props.value));
+  apply(props.value);
+  sync();
+}
+
 setRunning(false);
-setLang(firstLang(), false);
-watch("value", () => apply(props.value));
-apply(props.value);
-sync();
+start();

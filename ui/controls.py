@@ -175,6 +175,7 @@ def _seed(control: Control, value: object) -> int | str:
     written = "" if value is None else str(value).strip()
     if not written:
         return ""
-    if not (written.isascii() and written.isdigit()) or int(written) > MAX_SEED:
+    digits = written.isascii() and written.isdigit() and len(written) <= len(str(MAX_SEED))
+    if not digits or int(written) > MAX_SEED:
         raise Refusal(control, "notice.seed")
     return int(written)

@@ -21,7 +21,8 @@ from ui.strings import TEXT, Lang, text
 from ui.theme import dress
 
 FILL = "(...values) => window.greenlight.fill(...values)"
-"""Runs in the browser before an event is sent: puts the page's conversation id in the first place."""
+SEND = "(...values) => window.greenlight.send(...values)"
+"""Run in the browser before an event is sent: they put the page's conversation id in the first place."""
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
@@ -95,7 +96,9 @@ class _Page:
         writes: dict[str, Any] = {"js": FILL, "preprocess": False, "concurrency_limit": None, **PRIVATE}
         quick: dict[str, Any] = {"queue": False, "preprocess": False, **PRIVATE}
         id_, log = self.conversation, self.log
-        gr.on([send.click, self.box.submit], self.on_send, [id_, self.box, *self.settings], log, **writes)
+        gr.on(
+            [send.click, self.box.submit], self.on_send, [id_, self.box, *self.settings], log, **writes | {"js": SEND}
+        )
         retry.click(self.on_retry, [id_, *self.settings], log, **writes)
         log.example(self.on_example, [id_, *self.settings], [log, self.temperature], **writes)
         stop.click(self.on_stop, id_, None, js=FILL, **quick)

@@ -47,7 +47,7 @@ def latest(conversation: Conversation, start: int, ahead: int = 0, probing: bool
     return _patch(conversation, [_turn(turn, start, ahead)]) | {
         "figures": _figures(conversation, probing),
         "notice": "",
-        "took": turn.user,
+        "took": turn.key,
         "say": _say(turn),
     }
 

@@ -1,0 +1,142 @@
+"""The endpoint for programs, called over HTTP as a program would."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script
+from ui.controls import Options
+
+WAIT_S = 60
+
+
+@pytest.fixture
+def call(engine: FakeEngine, launch_page: Callable[..., str]) -> Iterator[Any]:
+    from gradio_client import Client
+
+    client = Client(launch_page(engine), verbose=False)
+    yield client
+    client.close()
+
+
+def test_a_reply_as_json(call: Any, engine: FakeEngine) -> None:
+    made = call.predict("hello", 30, 0.5, 3, "ngram", 11, api_name="/generate")
+    assert made["text"] == "".join(token["text"] for token in made["tokens"]) and DEFAULT_TEXT.startswith(made["text"])
+    assert len(made["tokens"]) == 30
+    assert {token["source"] for token in made["tokens"]} == {"draft", "recovered", "bonus", "plain"}
+    assert all(set(token) == {"text", "id", "source"} for token in made["tokens"])
+    assert set(made["stats"]) == {
+        "spec_tok_s", "plain_tok_s", "speedup", "alpha", "acceptance_length", "drafted", "accepted", "ttft_s", "finish_reason",
+    }  # fmt: skip
+    assert made["stats"]["finish_reason"] == "length"
+    params = engine.asked[0].params
+    assert (params.num_speculative_tokens, params.sampling.temperature, params.sampling.seed) == (3, 0.5, 11)
+    assert params.max_new_tokens == 30 and params.drafter == "ngram"
+
+
+def test_rejected_drafts_say_what_they_would_have_followed(call: Any) -> None:
+    made = call.predict("hello", api_name="/generate")
+    sources = [token["source"] for token in made["tokens"]]
+    assert made["rejected"]
+    for rejected in made["rejected"]:
+        assert set(rejected) == {"text", "id", "after_index"}
+        assert sources[rejected["after_index"] + 1] == "recovered"
+
+
+def test_only_the_prompt_is_needed(call: Any) -> None:
+    made = call.predict("hello", api_name="/generate")
+    assert made["stats"]["finish_reason"] == "stop"
+    assert made["stats"]["accepted"] <= made["stats"]["drafted"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("",), "prompt is empty"),
+        (("hi", 0), "max_new_tokens must be between"),
+        (("hi", 5, -1), "temperature must be between 0 and 5"),
+        (("hi", 5, 0, 99), "num_speculative_tokens must be between 0 and 16"),
+        (("hi", 5, 0, 4, "magic"), "drafter must be one of"),
+        (("hi", "many"), "must be a whole number"),
+        (("word " * 9000,), "shorten the message"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(
+    call: Any, engine: FakeEngine, arguments: tuple[Any, ...], words: str
+) -> None:
+    from gradio_client.exceptions import AppError
+
+    with pytest.raises(AppError, match=words):
+        call.predict(*arguments, api_name="/generate")
+    assert not engine.asked
+
+
+def test_a_reply_that_fails_is_an_error(call: Any, engine: FakeEngine) -> None:
+    from gradio_client.exceptions import AppError
+
+    from engine.events import FinishReason
+
+    engine.answer = lambda _: Script(reason=FinishReason.ERROR, message="The logits were not numbers.")
+    with pytest.raises(AppError, match="not numbers"):
+        call.predict("hello", api_name="/generate")
+
+
+def test_no_other_endpoint_is_open(call: Any) -> None:
+    offered = call.view_api(return_format="dict", print_info=False)
+    assert list(offered["named_endpoints"]) == ["/generate"] and not offered["unnamed_endpoints"]
+    from gradio_client.exceptions import AppError
+
+    for name in ("/on_sync", "/on_stop", "/on_send"):
+        with pytest.raises((ValueError, AppError)):
+            call.predict("x", api_name=name)
+
+
+def test_many_at_once_are_not_mixed(call: Any, engine: FakeEngine) -> None:
+    engine.tok_s = 400
+    engine.answer = lambda message: Script(text=f"{message} " * 40)
+    names = [f"w{i}" for i in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda name: call.predict(name, api_name="/generate"), names))
+    assert [set(one["text"].split()) for one in made] == [{name} for name in names]
+
+
+def test_a_caller_that_cancels_frees_the_engine(call: Any, engine: FakeEngine) -> None:
+    engine.hold_after = 5
+    job = call.submit("hello", api_name="/generate")
+    _until(lambda: bool(engine.asked))
+    job.cancel()
+    assert engine.asked[0].stream._stop.wait(WAIT_S)
+
+
+def test_a_caller_that_vanishes_frees_the_engine(engine: FakeEngine, launch_page: Callable[..., str]) -> None:
+    import httpx
+
+    engine.hold_after = 5
+    url = launch_page(engine)
+    joined = httpx.post(f"{url}gradio_api/call/generate", json={"data": ["hello", 64, 0, 4, "ngram", None]}).json()
+    with httpx.stream("GET", f"{url}gradio_api/call/generate/{joined['event_id']}", timeout=WAIT_S) as events:
+        _until(lambda: bool(engine.asked))
+        next(events.iter_bytes())
+    assert engine.asked[0].stream._stop.wait(WAIT_S)
+
+
+def test_the_command_lines_defaults_are_the_apis(engine: FakeEngine, launch_page: Callable[..., str]) -> None:
+    from gradio_client import Client
+
+    client = Client(launch_page(engine, Options(k=2, drafter="none")), verbose=False)
+    client.predict("hello", api_name="/generate")
+    assert (engine.asked[0].params.num_speculative_tokens, engine.asked[0].params.drafter) == (2, "none")
+
+
+def _until(true: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(WAIT_S * 50):
+        if true():
+            return
+        pause.wait(0.02)
+    raise AssertionError("it never happened")

@@ -1,0 +1,98 @@
+"""The command line: everything that can be wrong is one sentence, a non-zero exit status and no traceback."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import app
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if name not in environment or environment[name]}
+    return subprocess.run(
+        [sys.executable, str(ROOT / "app.py"), *arguments],
+        capture_output=True, text=True, timeout=300, cwd=ROOT, env=kept | {n: v for n, v in environment.items() if v},
+    )  # fmt: skip
+
+
+def assert_one_sentence(ended: subprocess.CompletedProcess[str], words: str) -> None:
+    assert ended.returncode not in (0, None)
+    assert "Traceback" not in ended.stderr and ended.stdout == ""
+    assert len(ended.stderr.strip().splitlines()) == 1, ended.stderr
+    assert words in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--device", "tpu"], "--device"),
+        (["--port", "0"], "whole number from 1 to 65535"),
+        (["--port", "http"], "--port"),
+        (["--k", "17"], "0 to 16"),
+        (["--threads", "none"], "--threads"),
+        (["--lang", "fr"], "--lang"),
+        (["--nonsense"], "--nonsense"),
+        (["--target", ""], "target must name a model"),
+        (["--host", "no.such.host.invalid"], "--host 127.0.0.1"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence(arguments: list[str], words: str) -> None:
+    assert_one_sentence(start(*arguments), words)
+
+
+def test_a_busy_port_is_one_sentence() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert_one_sentence(start("--port", str(port)), f"port {port} is in use")
+
+
+def test_help_explains_every_option() -> None:
+    ended = start("--help")
+    assert ended.returncode == 0
+    for option in ("host", "port", "share", "queue-size", "max-new-tokens", "target", "drafter", "k", "device", "threads",
+                   "lang", "offline", "version"):  # fmt: skip
+        assert re.search(rf"--{option}\b.*\S", ended.stdout)
+
+
+def test_the_version_is_the_projects() -> None:
+    assert f'version = "{app.VERSION}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert start("--version").stdout.strip() == f"Greenlight {app.VERSION}"
+
+
+def test_no_model_and_no_network_is_one_sentence(tmp_path: Path) -> None:
+    empty = {name: str(tmp_path) for name in ("HOME", "XDG_CACHE_HOME", "GREENLIGHT_CACHE", "LOCALAPPDATA")}
+    ended = start("--offline", "--port", str(free_port()), **empty)
+    assert ended.returncode == 1 and "Traceback" not in ended.stderr
+    assert "Greenlight cannot start" in ended.stderr and "--offline" in ended.stderr
+
+
+def test_a_temporary_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    assert_one_sentence(start("--port", str(free_port()), GRADIO_TEMP_DIR=str(blocked / "x")), "set GRADIO_TEMP_DIR")
+
+
+def test_proxies_do_not_stand_between_gradio_and_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "example.org,localhost")
+    monkeypatch.setenv("no_proxy", "")
+    app.prepare_environment()
+    hosts = os.environ["NO_PROXY"].split(",")
+    assert hosts[0] == "example.org" and {"localhost", "127.0.0.1"} <= set(hosts)
+    assert len(hosts) == len(set(hosts)) and os.environ["no_proxy"] == os.environ["NO_PROXY"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,89 @@
+"""The table of settings: what it offers is what the engine takes, and nothing else gets through."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from engine.config import MAX_K, DecodingParams, Rule, SamplingParams
+from ui.controls import MAX_SEED, TABLE, Control, Options, Refusal, check, default_drafter, settings, table
+from ui.strings import LANGS
+
+
+def values(**changed: Any) -> list[Any]:
+    return [changed.get(control.name, control.default) for control in TABLE]
+
+
+def control(name: str) -> Control:
+    return next(control for control in TABLE if control.name == name)
+
+
+def test_the_defaults_are_the_first_visitors() -> None:
+    made = settings(TABLE, values())
+    assert made.params == DecodingParams(SamplingParams(temperature=0.0), "ngram", 4, Rule.REJECTION, 512)
+    assert made.system == ""
+
+
+@pytest.mark.parametrize("one", [c for c in TABLE if c.kind == "slider"], ids=lambda c: c.name)
+def test_the_ends_of_every_range_are_taken_by_the_engine(one: Control) -> None:
+    settings(TABLE, values(**{one.name: one.low}))
+    settings(TABLE, values(**{one.name: one.high}))
+
+
+@pytest.mark.parametrize("one", [c for c in TABLE if c.kind == "slider"], ids=lambda c: c.name)
+@pytest.mark.parametrize("bad", [None, "", "abc", math.nan, math.inf, -1, 1e9, True, [1], {"a": 1}])
+def test_values_out_of_range_are_refused_in_both_languages(one: Control, bad: Any) -> None:
+    with pytest.raises(Refusal) as caught:
+        settings(TABLE, values(**{one.name: bad}))
+    for lang in LANGS:
+        assert f"{one.high:g}" in caught.value.sentence(lang)
+
+
+def test_halves_of_whole_numbers_are_refused() -> None:
+    with pytest.raises(Refusal):
+        settings(TABLE, values(num_speculative_tokens=2.5))
+    assert settings(TABLE, values(num_speculative_tokens=3.0)).params.num_speculative_tokens == 3
+
+
+@pytest.mark.parametrize(
+    ("written", "seed"),
+    [("", None), (None, None), ("  ", None), ("0", 0), (" 42 ", 42), (7, 7), (str(MAX_SEED), MAX_SEED)],
+)
+def test_seeds(written: Any, seed: int | None) -> None:
+    assert settings(TABLE, values(seed=written)).params.sampling.seed == seed
+
+
+@pytest.mark.parametrize("bad", ["-1", "1.5", "abc", str(MAX_SEED + 1), "１２", "0x10", "9" * 5000])
+def test_bad_seeds(bad: str) -> None:
+    with pytest.raises(Refusal):
+        check(control("seed"), bad)
+
+
+@pytest.mark.parametrize("name", ["drafter", "rule"])
+def test_unknown_choices_are_refused(name: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        settings(TABLE, values(**{name: "nonsense"}))
+    assert "nonsense" not in caught.value.sentence("en")
+
+
+def test_plain_only_is_k_zero() -> None:
+    assert settings(TABLE, values(plain_only=True, num_speculative_tokens=8)).params.num_speculative_tokens == 0
+
+
+def test_the_command_line_and_the_engine_adapt_the_table() -> None:
+    adapted = {
+        c.name: c
+        for c in table(Options(k=7, drafter="some/model", max_new_tokens=100), ("none", "ngram", "draft_model"))
+    }
+    assert adapted["num_speculative_tokens"].default == 7
+    assert adapted["drafter"].default == "draft_model"
+    assert adapted["max_new_tokens"].high == adapted["max_new_tokens"].default == 100
+    assert adapted["num_speculative_tokens"].high == MAX_K
+
+
+def test_the_drafter_before_and_after_loading() -> None:
+    before = next(c for c in table(Options(drafter="some/model")) if c.name == "drafter")
+    assert before.default == "draft_model" in before.choices
+    assert default_drafter("none", ("none", "ngram")) == "none"

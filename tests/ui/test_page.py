@@ -1,0 +1,387 @@
+"""The page in a real browser, over the scripted engine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.engine import State, Status
+from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script
+from tests.ui.conftest import Visit
+from tests.ui.test_render import NAUGHTY
+from ui.controls import Options
+
+pytestmark = pytest.mark.browser
+
+LAUNCH = Callable[..., str]
+VISIT = Callable[..., Visit]
+
+
+@pytest.fixture
+def page(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> Visit:
+    return visit(launch_page(engine))
+
+
+def until(true: Callable[[], Any]) -> None:
+    pause = threading.Event()
+    for _ in range(3000):
+        if true():
+            return
+        pause.wait(0.02)
+    raise AssertionError("it never happened")
+
+
+def test_a_reply_streams_in_colours(page: Visit, engine: FakeEngine) -> None:
+    engine.hold_after = 30
+    page.send("hello")
+    page.wait_turns(1, "running")
+    page.page.wait_for_selector(".turn .t.draft")
+    assert page.page.is_visible("#gl-stop") and not page.page.is_visible("#gl-send")
+    assert page.page.input_value("#gl-box textarea") == ""
+    engine.gate.set()
+    page.wait_turns(1)
+    assert page.reply() == DEFAULT_TEXT.rstrip() or page.reply() == DEFAULT_TEXT
+    for kind in ("draft", "rejected", "discarded", "recovered", "bonus", "plain", "chip"):
+        assert page.texts(f".turn .t.{kind}"), kind
+    assert "tokens" in page.page.inner_text(".turn .foot") and "seed 7" in page.page.inner_text(".turn .foot")
+    assert page.page.is_visible("#gl-send") and not page.page.is_visible("#gl-stop")
+
+
+def test_the_figures_show_both_speeds(page: Visit, engine: FakeEngine) -> None:
+    engine.answer = lambda _: Script(text=DEFAULT_TEXT * 4)
+    assert page.texts("b[data-figure=spec]") == ["–"]
+    page.send("hello")
+    page.wait_turns(1)
+    assert page.page.inner_text("[data-figure=plain]") == "100"
+    assert float(page.page.inner_text("[data-figure=spec]")) > 200
+    assert page.page.inner_text("[data-figure=speedup]").endswith("×")
+    assert "measured in this reply" in page.page.inner_text("[data-figure=baseline]")
+
+
+def test_nothing_is_lost_at_high_speed(page: Visit, engine: FakeEngine) -> None:
+    engine.tok_s = 500
+    engine.answer = lambda _: Script(text="".join(f" w{i}" for i in range(2400)))
+    page.page.click("#gl-settings button")
+    page.page.fill("#gl-settings input[type=number] >> nth=3", "2048")
+    page.page.keyboard.press("Tab")
+    page.send("hello")
+    page.wait_turns(1)
+    assert page.reply() == "".join(f" w{i}" for i in range(2048))
+    struck = [piece.text for block in _conversation_blocks(engine) for piece in block]
+    assert page.page.locator(".turn .t.rejected, .turn .t.discarded").count() == len(struck)
+
+
+def _conversation_blocks(engine: FakeEngine) -> list[list[Any]]:
+    from tests.fake_engine import play
+    from ui.state import LOST, Reply, advance
+
+    asked = engine.asked[-1]
+    reply = advance(Reply(), play(engine.answer(asked.messages[-1].content), asked.params))
+    return [[piece for piece in block if piece.kind in LOST] for block in reply.blocks]
+
+
+def test_a_page_that_slept_through_a_reply_catches_up(page: Visit, engine: FakeEngine) -> None:
+    engine.tok_s = 200
+    engine.answer = lambda _: Script(text=DEFAULT_TEXT * 6)
+    page.send("hello")
+    page.page.wait_for_selector(".turn .t.draft")
+    page.page.evaluate("() => { const end = Date.now() + 2500; while (Date.now() < end); }")  # the browser hangs
+    page.wait_turns(1)
+    page.page.wait_for_function("() => document.querySelector('.turn .reply').textContent.includes('end of turn')")
+    assert page.reply() == (DEFAULT_TEXT * 6).rstrip() or page.reply() == DEFAULT_TEXT * 6
+
+
+@pytest.mark.parametrize("payload", NAUGHTY)
+def test_nothing_a_person_or_a_model_says_runs(page: Visit, engine: FakeEngine, payload: str) -> None:
+    payload = payload.replace("\x00", "")
+    half = len(payload) // 2
+    engine.answer = lambda message: Script(
+        pieces=["a", message[:half], message[half:], "z"] * 4, wrong=(payload, payload[:half])
+    )
+    page.page.evaluate("() => { window.alert = () => { throw new Error('a script ran'); }; }")
+    page.send(payload)
+    page.wait_turns(1)
+    assert page.texts(".you .said") == [payload]
+    assert page.reply() == f"a{payload}z" * 4
+    assert payload in page.texts(".turn .t.rejected") + page.texts(".turn .t.discarded")
+    assert page.page.locator(".turn img, .turn script, .turn [onmouseover]").count() == 0
+
+
+def test_enter_sends_and_shift_enter_breaks_the_line(page: Visit, engine: FakeEngine) -> None:
+    box = page.page.locator("#gl-box textarea")
+    box.click()
+    page.page.keyboard.type("one")
+    page.page.keyboard.press("Shift+Enter")
+    page.page.keyboard.type("two")
+    assert box.input_value() == "one\ntwo" and not engine.asked
+    page.page.keyboard.press("Enter")
+    page.wait_turns(1)
+    assert page.texts(".you .said") == ["one\ntwo"] and box.input_value() == ""
+
+
+def test_enter_while_an_input_method_composes_does_not_send(page: Visit, engine: FakeEngine) -> None:
+    box = page.page.locator("#gl-box textarea")
+    box.click()
+    session = page.page.context.new_cdp_session(page.page)
+    session.send("Input.imeSetComposition", {"text": "nihao", "selectionStart": 5, "selectionEnd": 5})
+    enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 229, "nativeVirtualKeyCode": 229}
+    session.send("Input.dispatchKeyEvent", {"type": "rawKeyDown", **enter})
+    for event in ("keydown", "keypress"):  # browsers that name the key although it belongs to the input method
+        box.dispatch_event(
+            event, {"key": "Enter", "code": "Enter", "keyCode": 229, "isComposing": True, "bubbles": True}
+        )
+    session.send("Input.insertText", {"text": "你好"})
+    assert box.input_value() == "你好"
+    page.page.keyboard.press("Enter")
+    page.wait_turns(1)
+    assert page.texts(".you .said") == ["你好"] and len(engine.asked) == 1
+
+
+def test_an_empty_message_is_a_hint(page: Visit, engine: FakeEngine) -> None:
+    for blank in ("", "   ", "\u200b"):
+        page.send(blank)
+        page.page.wait_for_function(
+            "() => document.querySelector('[data-part=notice]').innerText.includes('Write something')"
+        )
+    assert not engine.asked
+
+
+def test_a_refused_message_stays_in_the_box(page: Visit, engine: FakeEngine) -> None:
+    engine.context_len = 20
+    long = "word " * 50
+    page.send(long)
+    page.page.wait_for_function("() => document.querySelector('[data-part=notice]').innerText.includes('Too long')")
+    assert page.page.input_value("#gl-box textarea") == long and not page.texts(".turn")
+
+
+def test_stop_keeps_the_words_and_the_next_message_is_answered(page: Visit, engine: FakeEngine) -> None:
+    engine.hold_after = 20
+    page.send("hello")
+    page.page.wait_for_selector(".turn .t.draft")
+    page.page.click("#gl-stop")
+    page.wait_turns(1)
+    assert "Stopped" in page.page.inner_text(".turn .foot")
+    written = page.reply()
+    assert written and DEFAULT_TEXT.startswith(written)
+    engine.gate.set()
+    page.send("again")
+    page.wait_turns(2)
+    assert page.reply(0) == written and len(page.reply(1)) > len(written)
+
+
+def test_typing_goes_on_while_a_reply_is_written(page: Visit, engine: FakeEngine) -> None:
+    engine.hold_after = 20
+    page.send("hello")
+    page.page.wait_for_selector(".turn .t.draft")
+    page.page.locator("#gl-box textarea").type("my next thought")
+    engine.gate.set()
+    page.wait_turns(1)
+    assert page.page.input_value("#gl-box textarea") == "my next thought"
+
+
+def test_retry_and_clear(page: Visit, engine: FakeEngine) -> None:
+    page.send("hello")
+    page.wait_turns(1)
+    page.page.click("#gl-retry")
+    until(lambda: len(engine.asked) == 2)
+    page.wait_turns(1)
+    assert engine.asked[0].messages == engine.asked[1].messages
+    before = page.page.evaluate("() => sessionStorage.getItem('greenlight.conversation')")
+    page.page.click("#gl-clear")
+    page.page.wait_for_selector(".empty .blank", state="visible")
+    assert page.texts(".turn") == []
+    assert page.page.evaluate("() => sessionStorage.getItem('greenlight.conversation')") != before
+    page.send("fresh")
+    page.wait_turns(1)
+    assert [message.content for message in engine.asked[-1].messages] == ["fresh"]
+
+
+def test_clear_while_a_reply_is_written(page: Visit, engine: FakeEngine) -> None:
+    engine.hold_after = 20
+    page.send("hello")
+    page.page.wait_for_selector(".turn .t.draft")
+    page.page.click("#gl-clear")
+    page.page.wait_for_selector(".empty .blank", state="visible")
+    assert engine.asked[0].stream._stop.wait(60)
+    page.page.wait_for_selector("#gl-send", state="visible")
+
+
+def test_a_reload_keeps_the_conversation(page: Visit, engine: FakeEngine) -> None:
+    page.send("hello")
+    page.wait_turns(1)
+    whole = page.reply()
+    page.page.reload()
+    page.wait_turns(1)
+    assert page.reply() == whole and page.texts(".you .said") == ["hello"]
+    page.send("again")
+    page.wait_turns(2)
+    assert len(engine.asked[-1].messages) == 3
+
+
+def test_a_reload_in_the_middle_stops_the_reply_and_keeps_its_words(page: Visit, engine: FakeEngine) -> None:
+    engine.hold_after = 20
+    page.send("hello")
+    page.page.wait_for_selector(".turn .t.draft")
+    page.page.reload()
+    assert engine.asked[0].stream._stop.wait(60)
+    page.wait_turns(1)
+    assert page.reply() and DEFAULT_TEXT.startswith(page.reply())
+
+
+def test_closing_the_tab_stops_the_reply(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
+    engine.hold_after = 20
+    leaving = visit(launch_page(engine))
+    leaving.send("hello")
+    leaving.page.wait_for_selector(".turn .t.draft")
+    leaving.page.close()
+    assert engine.asked[0].stream._stop.wait(60)
+
+
+def test_two_people_do_not_meet(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
+    engine.hold_after = 20
+    url = launch_page(engine)
+    one, two = visit(url), visit(url)
+    one.send("mine")
+    two.send("theirs")
+    for person in (one, two):
+        person.page.wait_for_selector(".turn .t.draft")
+    one.page.click("#gl-stop")
+    one.wait_turns(1)
+    theirs = next(asked for asked in engine.asked if asked.messages[-1].content == "theirs")
+    assert not theirs.stream.cancelled
+    engine.gate.set()
+    two.wait_turns(1)
+    assert one.texts(".you .said") == ["mine"] and two.texts(".you .said") == ["theirs"]
+    assert len(two.reply()) > len(one.reply())
+
+
+def test_an_example_runs_with_its_temperature(page: Visit, engine: FakeEngine) -> None:
+    page.page.click("[data-example='5']")
+    page.wait_turns(1)
+    assert engine.asked[0].params.sampling.temperature == 1.2
+    page.page.click("#gl-settings button")
+    assert page.page.input_value("#gl-settings input[type=number] >> nth=1") == "1.2"
+
+
+def test_wrong_guesses_can_be_hidden(page: Visit) -> None:
+    page.send("hello")
+    page.wait_turns(1)
+    assert page.page.locator(".turn .t.rejected").first.is_visible()
+    page.page.check("[data-switch=hide]")
+    assert not page.page.locator(".turn .t.rejected").first.is_visible()
+    assert page.page.inner_text(".turn .reply").replace("end of turn", "").strip() == DEFAULT_TEXT.strip()
+    page.page.reload()
+    page.wait_turns(1)
+    assert page.page.is_checked("[data-switch=hide]")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_page_is_wider_than_its_window(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT, width: int) -> None:
+    engine.answer = lambda _: Script(pieces=["x" * 500, " ok"])
+    open_page = visit(launch_page(engine), viewport={"width": width, "height": 844})
+    wide = "() => document.documentElement.scrollWidth <= innerWidth"
+    assert open_page.page.evaluate(wide)
+    open_page.send("y" * 500)
+    open_page.wait_turns(1)
+    open_page.page.click("#gl-settings button")
+    assert open_page.page.evaluate(wide)
+    assert open_page.page.locator("#gl-send").bounding_box()["x"] < width
+
+
+def test_on_a_phone_the_figures_fold_into_a_line(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
+    engine.answer = lambda _: Script(text=DEFAULT_TEXT * 4)
+    phone = visit(launch_page(engine), viewport={"width": 390, "height": 844})
+    phone.send("hello")
+    phone.wait_turns(1)
+    assert "plain 100" in phone.page.inner_text(".fold [data-figure=line]")
+    assert not phone.page.is_visible("#gl-figures")
+    phone.page.click(".fold")
+    assert phone.page.is_visible("#gl-figures") and phone.page.get_attribute(".fold", "aria-expanded") == "true"
+
+
+def test_the_page_speaks_the_browsers_language_and_can_be_switched(
+    engine: FakeEngine, launch_page: LAUNCH, visit: VISIT
+) -> None:
+    url = launch_page(engine)
+    chinese = visit(url, locale="zh-CN")
+    chinese.page.wait_for_function("() => document.querySelector('#gl-send').innerText.trim() === '发送'")
+    assert "问点什么" in chinese.page.inner_text(".blank")
+    chinese.page.click("[data-action=language]")
+    chinese.page.wait_for_function("() => document.querySelector('#gl-send').innerText.trim() === 'Send'")
+    assert "Ask something" in chinese.page.inner_text(".blank")
+    chinese.page.reload()
+    chinese.page.wait_for_function("() => document.querySelector('#gl-send').innerText.trim() === 'Send'")
+
+
+def test_the_command_line_can_fix_the_language(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
+    fixed = visit(launch_page(engine, Options(lang="zh")))
+    fixed.page.wait_for_function("() => document.querySelector('#gl-send').innerText.trim() === '发送'")
+
+
+def test_the_theme_is_remembered(page: Visit) -> None:
+    dark = "() => document.body.classList.contains('dark')"
+    before = page.page.evaluate(dark)
+    page.page.click("[data-action=theme]")
+    assert page.page.evaluate(dark) != before
+    page.page.reload()
+    page.page.wait_for_function(f"() => ({dark})() === {str(not before).lower()}")
+
+
+def test_loading_is_shown_and_the_message_goes_out_when_it_is_done(
+    engine: FakeEngine, launch_page: LAUNCH, visit: VISIT
+) -> None:
+    engine.state = Status(State.LOADING, "fetch", 0.42)
+    early = visit(launch_page(engine))
+    early.page.wait_for_function("() => document.querySelector('.loading').innerText.includes('42 %')")
+    early.send("hello")
+    early.page.wait_for_selector("#gl-stop", state="visible")
+    assert not engine.asked
+    engine.state = Status(State.READY, "ready", 1.0)
+    early.wait_turns(1)
+    early.page.wait_for_function("() => document.querySelector('.chip-engine').innerText.includes('bit-exact')")
+
+
+def test_a_failed_model_says_what_to_do(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
+    engine.state = Status(State.FAILED, "fetch", message="Connect once, then start again.")
+    failed = visit(launch_page(engine))
+    failed.page.wait_for_function("() => document.querySelector('.loading').innerText.includes('Connect once')")
+
+
+def test_nothing_is_loaded_from_elsewhere(page: Visit) -> None:
+    page.send("hello")
+    page.wait_turns(1)
+    page.page.click("#gl-settings button")
+    assert page.outside == []
+
+
+def test_reading_further_up_is_not_disturbed(page: Visit, engine: FakeEngine) -> None:
+    engine.answer = lambda _: Script(text=DEFAULT_TEXT * 30)
+    engine.hold_after = 500
+    page.send("hello")
+    page.page.wait_for_function(
+        "() => { const log = document.querySelector('.log'); return log.scrollHeight > log.clientHeight + 300; }"
+    )
+    page.page.wait_for_function(
+        "() => { const log = document.querySelector('.log'); return log.scrollHeight - log.scrollTop - log.clientHeight < 60; }"
+    )
+    page.page.evaluate("""() => { document.querySelector('.log').scrollTop = 40;
+        getSelection().selectAllChildren(document.querySelector('.turn .t.draft')); }""")
+    selected = page.page.evaluate("() => getSelection().toString()")
+    before = page.page.locator(".turn .t").count()
+    engine.gate.set()
+    page.page.wait_for_function("(n) => document.querySelectorAll('.turn .t').length > n", arg=before)
+    assert page.page.evaluate("() => document.querySelector('.log').scrollTop") == 40
+    assert page.page.evaluate("() => getSelection().toString()") == selected != ""
+
+
+def test_every_control_has_a_name(page: Visit) -> None:
+    page.page.click("#gl-settings button")
+    nameless = page.page.evaluate(
+        """() => [...document.querySelectorAll('button, input, textarea, select')].filter((one) => one.offsetParent &&
+             !(one.innerText || '').trim() && !one.getAttribute('aria-label') && !one.labels?.length && !one.title)
+             .map((one) => one.outerHTML.slice(0, 200))"""
+    )
+    assert nameless == []

@@ -1,0 +1,151 @@
+"""HTML is made of escaped text only, and reads back as exactly what was put in."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.config import DecodingParams
+from engine.engine import Facts, State, Status
+from engine.events import FinishReason
+from tests.fake_engine import DEFAULT_TEXT, Script, play
+from ui import render
+from ui.controls import Options
+from ui.state import LOST, Conversation, Kind, Phase, Piece, Reply, Turn, advance, begin, progress
+
+NAUGHTY = (
+    "<img src=x onerror=alert(1)>", "${alert(1)}", "{{value}}", "{{#each value}}", "`${1+1}`", "</span><script>alert(1)</script>",
+    "&lt;b&gt;", "\"' onmouseover='alert(1)", "javascript:alert(1)", "\\u003cscript\\u003e", "<!--", "]]>", "\x00<b>", "@children",
+)  # fmt: skip
+
+
+class Reader(HTMLParser):
+    """Collects the elements and, per class of token, the text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.attributes: list[str] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.parametrize("payload", NAUGHTY)
+@pytest.mark.parametrize("kind", Kind)
+def test_naughty_text_stays_text(payload: str, kind: Kind) -> None:
+    for cut in range(1, len(payload)):
+        html = render.block((Piece(kind, payload[:cut]), Piece(kind, payload[cut:])))
+        reader = Reader(html)
+        assert set(reader.tags) <= {"span", "s"} and set(reader.attributes) <= {"class"}
+        assert reader.text == payload
+
+
+@pytest.mark.parametrize("payload", NAUGHTY)
+def test_naughty_messages_errors_and_names_stay_text(payload: str) -> None:
+    head = Reader(render.turn_head(Turn(1, payload)))
+    assert payload in head.text and set(head.tags) <= {"div", "h3", "p", "span"}
+    failed = render.turn_foot(Reply(Phase.FINISHED, reason=FinishReason.ERROR, message=payload))
+    chip = render.engine_chip(
+        Status(State.READY, "ready"), Facts(payload, payload, payload, payload, 2, 10, True, ("none",), 9)
+    )
+    loading = render.loading_notice(Status(State.FAILED, "load", message=payload))
+    special = render.block((Piece(Kind.REJECTED, "", payload),))
+    for html in (failed, chip, loading, special):
+        reader = Reader(html)
+        assert payload in reader.text
+        assert set(reader.tags) <= {"span", "p", "b", "br"}
+        assert set(reader.attributes) <= {"class", "lang", "role", "tabindex"}
+
+
+@given(st.lists(st.text(alphabet=st.characters(exclude_categories=("Cs",)), max_size=8), min_size=1, max_size=30))
+def test_spans_joined_are_the_text(pieces: list[str]) -> None:
+    reply = advance(Reply(), play(Script(pieces=pieces, special_end=False), DecodingParams()))
+    kept = "".join(render.piece(piece) for block in reply.blocks for piece in block if piece.kind not in LOST)
+    assert Reader(kept).text == "".join(pieces)
+
+
+@pytest.mark.parametrize(
+    ("lost", "seen"),
+    [("\n", "↵"), (" ", "␣"), ("   ", "␣␣␣"), ("\n  x", "↵  x"), ("\t", "⇥"), (" the", " the"), ("a\u200bb", "a∅b")],
+)
+def test_invisible_characters_of_lost_tokens_are_marked(lost: str, seen: str) -> None:
+    assert Reader(render.piece(Piece(Kind.REJECTED, lost))).text == seen
+    assert Reader(render.piece(Piece(Kind.DRAFT, lost))).text == lost
+
+
+def test_special_tokens_are_labelled_chips_in_both_languages() -> None:
+    html = render.piece(Piece(Kind.DRAFT, "", "<|im_end|>"))
+    assert "end of turn" in html and "回合结束" in html and "chip" in html and "im_end" not in html
+    assert "&lt;|other|&gt;" in render.piece(Piece(Kind.DRAFT, "", "<|other|>"))
+
+
+def test_a_token_without_text_shows_nothing() -> None:
+    assert render.piece(Piece(Kind.DRAFT, "")) == ""
+
+
+def test_the_pages_frame_holds_nothing_that_gradio_would_evaluate() -> None:
+    from ui.layout import _log
+
+    for options in (Options(), Options(lang="zh")):
+        assert not re.search(r"\$\{|\{\{|`|\\|@children", _log(options))
+
+
+def test_figures_before_and_after_measurement() -> None:
+    nothing = render.figures(Reply().tally, Reply().tally)
+    assert nothing["spec"] == nothing["plain"] == nothing["speedup"] == nothing["alpha"] == render.DASH
+    assert "Nothing measured yet" in nothing["baseline"]
+    events = play(Script(text=DEFAULT_TEXT * 3), DecodingParams(probe_every=4))
+    early = advance(Reply(), events[:6]).tally
+    assert "measuring, 1 of 3" in render.figures(early, early)["baseline"]
+    assert render.figures(early, early)["plain"] == render.DASH
+    done = advance(Reply(), events).tally
+    figures = render.figures(done, done)
+    assert (
+        figures["plain"] == "100"
+        and figures["speedup"].endswith("×")
+        and "measured in this reply" in figures["baseline"]
+    )
+    assert "faster than plain" in figures["verdict"]
+    unprobed = advance(Reply(), play(Script(), DecodingParams(probe_every=0))).tally
+    assert "switched off" in render.figures(unprobed, unprobed, probing=False)["baseline"]
+
+
+@pytest.mark.parametrize(("value", "shown"), [(None, "–"), (0.8, "0.80×"), (1.0, "1.00×"), (2.347, "2.35×")])
+def test_speed_ups_are_shown_as_they_are(value: float | None, shown: str) -> None:
+    assert render.times(value) == shown
+
+
+def test_a_slow_down_is_said_plainly() -> None:
+    assert "slower than plain" in render._verdict(0.8)
+    assert "same as plain" in render._verdict(1.0)
+
+
+def test_bars_share_one_scale() -> None:
+    done = advance(Reply(), play(Script(text=DEFAULT_TEXT * 3), DecodingParams(probe_every=4))).tally
+    bars = render.bars(done, done)
+    assert max(bars.values()) == 1.0 and 0 < min(bars.values()) < 1.0
+
+
+@pytest.mark.parametrize("reason", FinishReason)
+def test_every_ending_has_its_words(reason: FinishReason) -> None:
+    talk = begin(Conversation("c"), "hi")
+    reply = progress(talk, 1, play(Script(reason=reason, message="It broke."), DecodingParams())).turns[0].reply
+    assert "seed 7" in render.turn_foot(reply)
+
+
+@pytest.mark.parametrize("phase", ["start", "fetch", "unpack", "convert", "load", "warm_up", "ready"])
+def test_every_phase_of_loading_has_its_words(phase: str) -> None:
+    assert "42 %" in render.loading_notice(Status(State.LOADING, phase, 0.42))
+    assert "value" not in render.loading_notice(Status(State.LOADING, phase))

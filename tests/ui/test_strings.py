@@ -1,0 +1,54 @@
+"""Every word in both languages, none missing, none left over."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from string import Formatter
+
+import pytest
+
+from ui.controls import TABLE, choice_label
+from ui.layout import BUTTONS
+from ui.render import _SPECIALS
+from ui.strings import TEXT, text
+
+SOURCES = "\n".join(
+    path.read_text(encoding="utf-8") for path in sorted(Path("ui").glob("*.py")) if path.name != "strings.py"
+)
+BUILT = ("load.", "legend.", "panel.", "drafter.", "rule.", "button.")
+"""Beginnings of keys that the code puts together from a name."""
+
+
+def fields(sentence: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(sentence) if name}
+
+
+@pytest.mark.parametrize("key", TEXT)
+def test_both_languages_say_the_same_thing(key: str) -> None:
+    english, chinese = TEXT[key]
+    assert english.strip() and chinese.strip()
+    assert fields(english) == fields(chinese)
+    assert "!" not in english and "！" not in chinese
+
+
+@pytest.mark.parametrize("key", TEXT)
+def test_no_key_is_left_over(key: str) -> None:
+    assert re.search(rf"""["']{re.escape(key)}["']""", SOURCES) or key.startswith(BUILT), key
+
+
+def test_no_key_is_missing() -> None:
+    named = set(re.findall(r"""(?:text|both)\(\s*["']([a-z_.]+)["']""", SOURCES))
+    named |= {key for control in TABLE for key in (control.label, control.help)}
+    named |= {f"button.{name}" for name, _ in BUTTONS} | set(_SPECIALS.values())
+    assert named <= set(TEXT), named - set(TEXT)
+
+
+def test_an_unknown_key_is_a_mistake_that_shows() -> None:
+    with pytest.raises(KeyError):
+        text("no.such.key", "en")
+
+
+def test_choices_without_words_stand_for_themselves() -> None:
+    assert choice_label("ngram", "zh") != "ngram"
+    assert choice_label("medusa", "zh") == "medusa"
