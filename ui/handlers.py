@@ -31,7 +31,7 @@ GLANCE_S = 0.02
 HEARTBEAT_S = 1.0
 """A patch goes out at least so often: Gradio notices a closed page only when it sends, and the page a lost server."""
 
-REPEATED = 6
+REPEATED = 3
 """How many updates' blocks each patch repeats (see `patches`)."""
 
 
