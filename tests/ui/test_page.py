@@ -307,18 +307,18 @@ def test_the_page_speaks_the_browsers_language_and_can_be_switched(
 ) -> None:
     url = launch_page(engine)
     chinese = visit(url, locale="zh-CN")
-    chinese.page.wait_for_function("() => document.querySelector('#gl-send').innerText.trim() === '发送'")
+    chinese.page.wait_for_function("() => document.querySelector('#gl-send')?.innerText.trim() === '发送'")
     assert "问点什么" in chinese.page.inner_text(".blank")
     chinese.page.click("[data-action=language]")
-    chinese.page.wait_for_function("() => document.querySelector('#gl-send').innerText.trim() === 'Send'")
+    chinese.page.wait_for_function("() => document.querySelector('#gl-send')?.innerText.trim() === 'Send'")
     assert "Ask something" in chinese.page.inner_text(".blank")
     chinese.page.reload()
-    chinese.page.wait_for_function("() => document.querySelector('#gl-send').innerText.trim() === 'Send'")
+    chinese.page.wait_for_function("() => document.querySelector('#gl-send')?.innerText.trim() === 'Send'")
 
 
 def test_the_command_line_can_fix_the_language(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
     fixed = visit(launch_page(engine, Options(lang="zh")))
-    fixed.page.wait_for_function("() => document.querySelector('#gl-send').innerText.trim() === '发送'")
+    fixed.page.wait_for_function("() => document.querySelector('#gl-send')?.innerText.trim() === '发送'")
 
 
 def test_the_theme_is_remembered(page: Visit) -> None:
@@ -335,19 +335,19 @@ def test_loading_is_shown_and_the_message_goes_out_when_it_is_done(
 ) -> None:
     engine.state = Status(State.LOADING, "fetch", 0.42)
     early = visit(launch_page(engine))
-    early.page.wait_for_function("() => document.querySelector('.loading').innerText.includes('42 %')")
+    early.page.wait_for_function("() => document.querySelector('.loading')?.innerText.includes('42 %')")
     early.send("hello")
     early.page.wait_for_selector("#gl-stop", state="visible")
     assert not engine.asked
     engine.state = Status(State.READY, "ready", 1.0)
     early.wait_turns(1)
-    early.page.wait_for_function("() => document.querySelector('.chip-engine').innerText.includes('bit-exact')")
+    early.page.wait_for_function("() => document.querySelector('.chip-engine')?.innerText.includes('bit-exact')")
 
 
 def test_a_failed_model_says_what_to_do(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
     engine.state = Status(State.FAILED, "fetch", message="Connect once, then start again.")
     failed = visit(launch_page(engine))
-    failed.page.wait_for_function("() => document.querySelector('.loading').innerText.includes('Connect once')")
+    failed.page.wait_for_function("() => document.querySelector('.loading')?.innerText.includes('Connect once')")
 
 
 def test_nothing_is_loaded_from_elsewhere(page: Visit) -> None:
