@@ -61,6 +61,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--k", type=_whole(0, MAX_K), default=4, help=f"guesses a round at first, 0 to {MAX_K} (default %(default)s)")
     add("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="where the model runs (default auto)")
     add("--threads", type=_whole(1, 1024), default=None, help="CPU threads (default: as many as this process may use)")
+    add(
+        "--kernel",
+        choices=("auto", "native", "torch"),
+        default="auto",
+        help="arithmetic: native (compiled here), torch, or auto (default)",
+    )
     add("--lang", choices=("en", "zh"), default=None, help="language of the page (default: the browser's)")
     add("--offline", action="store_true", help="never use the network; the model must be there already")
     add("--version", action="version", version=f"Greenlight {VERSION}")
@@ -81,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     host = args.host or ("0.0.0.0" if on_space else "127.0.0.1")
     config = EngineConfig(
         target=args.target, drafter=args.drafter, device=args.device, threads=args.threads, offline=args.offline,
-        max_new_tokens=args.max_new_tokens, max_waiting=args.queue_size,
+        max_new_tokens=args.max_new_tokens, max_waiting=args.queue_size, kernel=args.kernel,
     )  # fmt: skip
     prepare_environment()
     check_port(host, args.port)

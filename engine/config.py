@@ -118,6 +118,7 @@ class EngineConfig:
     """What is loaded, and where. target: "embedded" (the default model), a local folder, or a hub id.
 
     drafter: "ngram", "none", or a model (as target). threads None: from the CPU quota.
+    kernel: "native" (compiled on this machine), "torch", or "auto", native where it can be had.
     max_new_tokens caps every request. cache_mib bounds the pool of KV caches. Raises InvalidParams.
     """
 
@@ -129,12 +130,15 @@ class EngineConfig:
     max_new_tokens: int = 2048
     max_waiting: int = 32
     cache_mib: int = 512
+    kernel: str = "auto"
 
     def __post_init__(self) -> None:
         if not self.target:
             raise InvalidParams("target", "target must name a model: embedded, a folder, or a hub id.")
         if self.device not in ("auto", "cpu", "cuda", "mps"):
             raise InvalidParams("device", f"device must be auto, cpu, cuda or mps, not {self.device!r}.")
+        if self.kernel not in ("auto", "native", "torch"):
+            raise InvalidParams("kernel", f"kernel must be auto, native or torch, not {self.kernel!r}.")
         if self.threads is not None:
             _integer("threads", self.threads, 1, 1024)
         _integer("max_new_tokens", self.max_new_tokens, 1, 1_000_000)

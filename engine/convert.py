@@ -1,5 +1,6 @@
-"""GGUF -> a folder as transformers keeps models, once: afterwards a start reads bf16 weights instead of unpacking.
+"""GGUF -> a folder from which a start is quick, made once: configuration, tokeniser, and the weights in one of two forms.
 
+TILES: the GGUF's own numbers, reordered for the native kernels (linear.py). BF16: as transformers keeps models.
 Only what the default model needs: the Llama family with SmolLM's tokeniser. Other files are refused by name.
 """
 
@@ -20,7 +21,10 @@ from engine.sealed import is_intact, seal
 
 Progress = Callable[[str, float | None], None]
 
-FORMAT = 1
+TILES = "tiles"
+BF16 = "bf16"
+
+FORMAT = 2
 """Raised whenever the files written here change, so that older folders are not taken."""
 
 CONTROL = 3
@@ -40,12 +44,12 @@ LAYER_NAMES = {
 OUTER_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
 
-def converted(gguf: Path, digest: str, progress: Progress) -> Path:
+def converted(gguf: Path, digest: str, progress: Progress, form: str = BF16) -> Path:
     """The folder made from `gguf` (SHA-256 `digest`), beside it; made now if it is missing, damaged or outdated.
 
-    Raises LoadError for a file that cannot be read as GGUF, or of another architecture or tokeniser.
+    form: TILES or BF16. Raises LoadError for a file that cannot be read as GGUF, or of another architecture or tokeniser.
     """
-    folder = gguf.parent / f"{gguf.stem}-{digest[:16]}-v{FORMAT}"
+    folder = gguf.parent / f"{gguf.stem}-{digest[:16]}-{form}-v{FORMAT}"
     if is_intact(folder):
         return folder
     with FileLock(folder.with_name(f"{folder.name}.lock")):
@@ -54,12 +58,12 @@ def converted(gguf: Path, digest: str, progress: Progress) -> Path:
             for leftover in (partial, folder):
                 shutil.rmtree(leftover, ignore_errors=True)
             partial.mkdir(parents=True)
-            _convert(gguf, partial, progress)
+            _convert(gguf, partial, progress, form)
             os.replace(partial, folder)
     return folder
 
 
-def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
+def _convert(gguf: Path, folder: Path, progress: Progress, form: str) -> None:
     from gguf import GGUFReader
 
     progress("convert", None)
@@ -72,7 +76,8 @@ def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise LoadError(f"{gguf.name} is not a whole GGUF file ({error}): delete it and start again.") from error
     _refuse_others(gguf.name, facts)
-    _write_weights(reader, facts, folder, progress)
+    write = _write_tiles if form == TILES else _write_weights
+    write(reader, facts, folder, progress)
     for name, content in _plain_files(facts, vocabulary).items():
         (folder / name).write_text(json.dumps(content, ensure_ascii=False, indent=1), "utf-8")
     _tokenizer(vocabulary).save(str(folder / "tokenizer.json"))
@@ -102,6 +107,41 @@ def _write_weights(reader: Any, facts: dict[str, Any], folder: Path, progress: P
         weights[name] = torch.from_numpy(array).to(torch.bfloat16)
         progress("convert", (index + 1) / len(reader.tensors))
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _write_tiles(reader: Any, facts: dict[str, Any], folder: Path, progress: Progress) -> None:
+    """One entry a packed matrix, queries, keys and values joined, gate and up interleaved; norms as they are."""
+    from safetensors.numpy import save_file
+
+    from engine.linear import interleaved, joined, tiles
+
+    blocks, arrays = _blocks(reader)
+    layers = int(facts["llama.block_count"])
+    for n in range(layers):
+        at = f"blk.{n}."
+        arrays[f"{at}qkv"] = tiles(joined([blocks.pop(f"{at}attn_{kind}.weight") for kind in "qkv"]))
+        arrays[f"{at}out"] = tiles(blocks.pop(f"{at}attn_output.weight"))
+        gate, up = (tiles(blocks.pop(f"{at}ffn_{kind}.weight")) for kind in ("gate", "up"))
+        arrays[f"{at}gate_up"] = interleaved(gate, up)
+        arrays[f"{at}down"] = tiles(blocks.pop(f"{at}ffn_down.weight"))
+        progress("convert", (n + 1) / (layers + 1))
+    arrays |= {name.removesuffix(".weight"): tiles(matrix) for name, matrix in blocks.items()}
+    save_file(arrays, folder / "tiles.safetensors")
+
+
+def _blocks(reader: Any) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    """(quantised matrices, float32 vectors) by GGUF name. Raises LoadError for a type without tiles."""
+    from engine.linear import read_blocks
+
+    matrices, vectors = {}, {}
+    for tensor in reader.tensors:
+        if tensor.tensor_type.name == "F32":
+            vectors[tensor.name] = np.array(tensor.data, dtype=np.float32)
+        elif (found := read_blocks(tensor.tensor_type.name, np.asarray(tensor.data))) is not None:
+            matrices[tensor.name] = found
+        else:
+            raise LoadError(f"The native kernels do not run {tensor.tensor_type.name} weights: use --kernel torch.")
+    return matrices, vectors
 
 
 def _arrays(reader: Any, facts: dict[str, Any]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:

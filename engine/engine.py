@@ -41,7 +41,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Where loading stands. phase is one of "start", "fetch", "unpack", "convert", "load", "warm_up", "ready".
+    """Where loading stands. phase is one of "start", "compile", "fetch", "unpack", "convert", "load", "warm_up", "ready".
 
     fraction: 0..1 of this phase, None where unknown. message: one sentence when FAILED, else "".
     """
@@ -134,7 +134,7 @@ class Engine:
             device=loaded.device,
             threads=pair.threads,
             context_len=loaded.context_len,
-            exact=False,
+            exact=loaded.exact,
             drafters=drafters,
             max_new_tokens=self.config.max_new_tokens,
             note=loaded.tokenizer.fallback_note,
@@ -297,7 +297,14 @@ def _load_pair(config: EngineConfig, progress: Progress) -> Pair:
     threads = config.threads or loading.default_threads()
 
     def load(name: str) -> Loaded:
-        return loading.load(name, device=config.device, threads=threads, offline=config.offline, progress=progress)
+        return loading.load(
+            name,
+            device=config.device,
+            threads=threads,
+            kernel=config.kernel if name == config.target else "auto",
+            offline=config.offline,
+            progress=progress,
+        )
 
     target = load(config.target)
     if config.drafter in ("none", "ngram"):

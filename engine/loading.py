@@ -5,22 +5,30 @@ Whatever goes wrong on the way is one LoadError with one sentence; the traceback
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import tokenizers
+
 from engine.errors import EngineError, InvalidParams, LoadError
 from engine.hardware import default_threads, pick_device, pick_dtype
-from engine.places import GGUF_ORIGIN, Place, find, first_line
+from engine.places import EMBEDDED, GGUF_ORIGIN, Place, find, first_line
+from engine.template import compiled_template
 from engine.text import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:
-    from engine.model import TransformersNetwork
+    from engine.model import Network
+    from engine.native import Kernels
+
+log = logging.getLogger(__name__)
 
 __all__ = ["Loaded", "default_threads", "load"]
 
 Progress = Callable[[str, float | None], None]
-"""progress(phase, fraction): phases "fetch", "unpack", "convert", "load"; fraction 0..1, None where unknown."""
+"""progress(phase, fraction): phases "compile", "fetch", "unpack", "convert", "load"; fraction 0..1, None where unknown."""
 
 ATTENTION = "greenlight"
 TOLERANCE = 0.1
@@ -32,30 +40,103 @@ KNOWN_LAYERS = {"full_attention", "sliding_attention"}
 class Loaded:
     """A model ready to run. weights and kernel are phrases for people."""
 
-    network: TransformersNetwork
+    network: Network
     tokenizer: Tokenizer
     name: str
     weights: str
     kernel: str
     context_len: int
     device: str
+    exact: bool = False
+    """Whether a row's logits are proven not to depend, by a single bit, on what is computed beside it."""
 
 
-def load(target: str, *, device: str = "auto", threads: int | None = None, offline: bool, progress: Progress) -> Loaded:
+def load(
+    target: str,
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+    kernel: str = "auto",
+    offline: bool,
+    progress: Progress,
+) -> Loaded:
     """target: "embedded" (the default model), a local folder, or a hub id. Raises LoadError.
 
-    Sets the number of threads that torch uses in this process, when the model runs on the CPU.
+    kernel: "native" (compiled here; only for the default model, on a CPU), "torch", or "auto", which takes native where
+    it can. Sets the number of threads that torch uses in this process, when the model runs on the CPU.
     """
-    place = find(target, offline, progress)
-    progress("load", None)
     import torch
+
+    threads = threads or default_threads()
+    where = pick_device(device)
+    if where.type == "cpu":
+        torch.set_num_threads(threads)
+    kernels = _kernels(target, kernel, where, progress)
+    place = find(target, offline, progress, tiles=kernels is not None)
+    progress("load", None)
+    if kernels is not None:
+        return _load_native(place, kernels, threads)
+    return _load_transformers(place, where)
+
+
+def _kernels(target: str, wanted: str, where: Any, progress: Progress) -> Kernels | None:
+    """The native kernels if they are wanted and can be had. Raises LoadError if only they would do."""
+    possible = target == EMBEDDED and where.type == "cpu"
+    if wanted == "torch" or not possible:
+        if wanted == "native":
+            raise LoadError("The native kernels run the default model on a CPU only: leave out --kernel native.")
+        return None
+    from engine.native import Kernels, kernels
+
+    progress("compile", None)
+    found = kernels()
+    if isinstance(found, Kernels):
+        return found
+    if wanted == "native":
+        raise LoadError(f"The native kernels cannot be used: {found}.")
+    log.warning("Running on torch's own kernels: %s.", found)
+    return None
+
+
+def _load_native(place: Place, kernels: Kernels, threads: int) -> Loaded:
+    from engine.exactness import remembered
+    from engine.fetch import DEFAULT_MODEL, cache_folder
+    from engine.llama import NativeLlama
+
+    try:
+        config, tokens, generation = (
+            json.loads((place.folder / f"{name}.json").read_text("utf-8"))
+            for name in ("config", "tokenizer_config", "generation_config")
+        )
+        network = NativeLlama.load(place.folder, config, kernels, threads)
+        backend = tokenizers.Tokenizer.from_file(str(place.folder / "tokenizer.json"))
+    except (OSError, ValueError, KeyError) as error:
+        raise LoadError(
+            f"{place.name} cannot be loaded ({first_line(error)}): delete the cache and start again."
+        ) from error
+    template = compiled_template(
+        tokens["chat_template"], place.name, bos_token=tokens["bos_token"], eos_token=tokens["eos_token"]
+    )
+    key = f"{DEFAULT_MODEL.file_sha256}-{kernels.key}-{threads}"
+    return Loaded(
+        network=network,
+        tokenizer=build_tokenizer(
+            backend, template, generation["eos_token_id"], config["bos_token_id"], config["vocab_size"]
+        ),
+        name=place.name,
+        weights=f"{place.origin}, as it is",
+        kernel=f"native integer kernel, {kernels.path}",
+        context_len=network.shape.context_len,
+        device="cpu",
+        exact=remembered(network, cache_folder() / "native", key),
+    )
+
+
+def _load_transformers(place: Place, where: Any) -> Loaded:
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    where = pick_device(device)
-    if where.type == "cpu":
-        torch.set_num_threads(threads or default_threads())
     dtype = pick_dtype(where)
     config = _config(place)
     _refuse_unsupported(place.name, config)

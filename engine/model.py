@@ -46,28 +46,32 @@ class Cache:
     def nbytes(self) -> int:
         return sum(keys.nbytes + values.nbytes for keys, values in self._layers.values())
 
+    def room(
+        self, layer: int, begin: int, end: int, like: tuple[int, int], dtype: torch.dtype, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
+        """Storage for at least `end` positions, [heads, capacity, dim] each, of which the first `begin` are kept.
+
+        like: (heads, dim). The capacity is a multiple of BLOCK and may grow by half at a time, so that growing stays cheap.
+        """
+        stored = self._layers.get(layer)
+        if stored is not None and stored[0].shape[1] >= end:
+            return stored
+        capacity = -(-(end + begin // 2) // BLOCK) * BLOCK
+        grown = tuple(torch.empty(like[0], capacity, like[1], dtype=dtype, device=device) for _ in range(2))
+        if stored is not None:
+            whole = min(-(-begin // BLOCK) * BLOCK, stored[0].shape[1])  # a network may order a block as it likes
+            for old, new in zip(stored, grown, strict=True):
+                new[:, :whole] = old[:, :whole]
+        self._layers[layer] = grown[0], grown[1]
+        return self._layers[layer]
+
     def write(self, layer: int, begin: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store rows [kv heads, n, head dim] at positions begin.. and return everything up to their end."""
         end = begin + keys.shape[1]
-        stored = self._layers.get(layer)
-        if stored is None or stored[0].shape[1] < end:
-            stored = _grown(stored, keys, values, begin, end)
-            self._layers[layer] = stored
+        stored = self.room(layer, begin, end, (keys.shape[0], keys.shape[2]), keys.dtype, keys.device)
         stored[0][:, begin:end] = keys
         stored[1][:, begin:end] = values
         return stored[0][:, :end], stored[1][:, :end]
-
-
-def _grown(
-    stored: tuple[Tensor, Tensor] | None, keys: Tensor, values: Tensor, begin: int, end: int
-) -> tuple[Tensor, Tensor]:
-    """Room for `end` positions and half as many again, in whole blocks; the first `begin` are kept."""
-    capacity = -(-(end + begin // 2) // BLOCK) * BLOCK
-    grown = tuple(new.new_empty(new.shape[0], capacity, new.shape[2]) for new in (keys, values))
-    if stored is not None:
-        for old, new in zip(stored, grown, strict=True):
-            new[:, :begin] = old[:, :begin]
-    return grown[0], grown[1]
 
 
 @dataclass(slots=True)

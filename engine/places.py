@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.convert import converted
+from engine.convert import BF16, TILES, converted
 from engine.errors import LoadError
 from engine.fetch import DEFAULT_MODEL, default_model
 
@@ -22,19 +22,23 @@ FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder with a model as transformers keeps them. origin: what the weights were before, e.g. "GGUF Q4_1"."""
+    """A folder with a model as transformers keeps them, or with tiles for the native kernels (see `convert`).
+
+    origin: what the weights were before, e.g. "GGUF Q4_1".
+    """
 
     folder: Path
     name: str
     origin: str
+    tiles: bool = False
 
 
-def find(target: str, offline: bool, progress: Progress) -> Place:
-    """Fetches or converts whatever is missing. Raises LoadError."""
+def find(target: str, offline: bool, progress: Progress, tiles: bool = False) -> Place:
+    """Fetches or converts whatever is missing. tiles: for the native kernels, where a model can. Raises LoadError."""
     if target == EMBEDDED:
         gguf = default_model(offline=offline, progress=progress)
-        folder = converted(gguf, DEFAULT_MODEL.file_sha256, progress)
-        return Place(folder, "SmolLM2-135M-Instruct", GGUF_ORIGIN)
+        folder = converted(gguf, DEFAULT_MODEL.file_sha256, progress, TILES if tiles else BF16)
+        return Place(folder, "SmolLM2-135M-Instruct", GGUF_ORIGIN, tiles)
     folder = Path(target).expanduser()
     if folder.is_dir():
         return Place(folder, folder.resolve().name, "safetensors")

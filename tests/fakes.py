@@ -135,6 +135,7 @@ class FakeLoaded:
     kernel: str = "none"
     context_len: int = 4096
     device: str = "cpu"
+    exact: bool = True
 
 
 def fake_engine(logits_of: LogitsOf, drafter: LogitsOf | None = None, **config: object) -> Engine:

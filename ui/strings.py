@@ -25,6 +25,7 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     # loading
     "load.start": ("Starting", "正在启动"),
+    "load.compile": ("Compiling the kernels", "正在编译计算内核"),
     "load.fetch": ("Fetching the model", "正在下载模型"),
     "load.unpack": ("Unpacking the model", "正在解包模型"),
     "load.convert": ("Preparing the weights", "正在转换权重"),

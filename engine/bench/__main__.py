@@ -42,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--target", default="embedded")
         command.add_argument("--device", default="auto")
         command.add_argument("--threads", type=int)
+        command.add_argument("--kernel", choices=("auto", "native", "torch"), default="auto")
         command.add_argument("--json", type=Path, metavar="OUT", help="also write the figures to this file")
     return made
 
@@ -64,7 +65,12 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         raise EngineError("--limit must be at least 1.")
     prompts = read_prompts(args.prompts, args.limit)
     config = EngineConfig(
-        args.target, args.drafter, args.device, args.threads, max_new_tokens=max(args.max_new_tokens, 16)
+        args.target,
+        args.drafter,
+        args.device,
+        args.threads,
+        max_new_tokens=max(args.max_new_tokens, 16),
+        kernel=args.kernel,
     )
     name = args.drafter if args.drafter in ("none", "ngram") else "draft_model"
     sampling = SamplingParams(temperature=args.temperature, top_p=args.top_p, seed=args.seed)

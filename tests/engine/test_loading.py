@@ -385,7 +385,7 @@ def default() -> loading.Loaded:
 @pytest.mark.model
 def test_the_default_model_answers_in_english(default: loading.Loaded) -> None:
     model, cache = Model(default.network, default.context_len), Cache()
-    ids = default.tokenizer.encode_chat([Message("user", "What is the capital of France?")])
+    ids = default.tokenizer.encode_chat([Message("user", "What is the capital of Germany?")])
     reader, text = default.tokenizer.detokeniser(), ""
     for _ in range(24):
         token_id = int(model.forward([Request(ids, 1, cache)])[0].argmax())
@@ -393,7 +393,7 @@ def test_the_default_model_answers_in_english(default: loading.Loaded) -> None:
             break
         ids.append(token_id)
         text += reader.push(token_id)
-    assert text == "The capital of France is Paris."
+    assert text == "The capital of Germany is Berlin."
 
 
 @pytest.mark.model

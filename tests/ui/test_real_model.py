@@ -43,18 +43,18 @@ def test_a_first_visit(real_engine: Engine, launch_page: Callable[..., str], vis
     page.page.click("#gl-stop")
     page.page.wait_for_selector("#gl-send:visible")
     stopped = page.reply()
-    page.send("What is the capital of France?")
+    page.send("What is the capital of Germany?")
     page.page.wait_for_selector(".turn:nth-of-type(3)[data-phase=finished], .turn:nth-child(3)[data-phase=finished]")
     assert page.reply(1) == stopped, "what was written before the stop is kept"
-    assert "Paris" in page.reply()
+    assert "Berlin" in page.reply()
     assert not page.outside, "the page asks nobody else"
 
 
 def test_the_real_tokeniser_and_model_agree_on_the_ends(real_engine: Engine) -> None:
-    events = list(real_engine.stream([Message("user", "What is the capital of France?")], DecodingParams()))
+    events = list(real_engine.stream([Message("user", "What is the capital of Germany?")], DecodingParams()))
     end = events[-1]
     assert isinstance(end, Finished)
-    assert end.reason is FinishReason.STOP and "Paris" in end.text
+    assert end.reason is FinishReason.STOP and "Berlin" in end.text
     last = next(event for event in reversed(events) if isinstance(event, Round)).tokens[-1]
     assert (last.special, last.text) == ("<|im_end|>", "")
 

@@ -1,0 +1,178 @@
+"""The native kernels: one C++ file, compiled once on the user's machine, called through ctypes.
+
+No step here may break or hang a start: whatever fails, `kernels()` says why and the engine runs on torch's own kernels.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from engine.errors import LoadError
+from engine.fetch import cache_folder
+
+log = logging.getLogger(__name__)
+
+SOURCE = Path(__file__).parent / "kernels.cpp"
+COMPILERS = ("g++", "clang++", "c++")
+FLAGS = ("-O3", "-march=native", "-std=c++17", "-fopenmp", "-ffp-contract=off", "-shared", "-fPIC")
+"""No fast-math, and no contraction behind our back: one order of rounding, whatever the number of rows."""
+
+COMPILE_LIMIT_S = 180
+LOCK_LIMIT_S = 240
+
+P, I32, I64, F32 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
+
+
+class Linear(ctypes.Structure):
+    """A packed weight matrix; see kernels.cpp."""
+
+    _fields_ = (("tiles", P), ("bias", P), ("bits", I32), ("inputs", I32), ("outputs", I32))
+
+
+class Layer(ctypes.Structure):
+    _fields_ = (
+        ("attention_norm", P), ("mlp_norm", P), ("query_norm", P), ("key_norm", P),
+        ("qkv", Linear), ("out", Linear), ("gate_up", Linear), ("down", Linear),
+    )  # fmt: skip
+
+
+class Shape(ctypes.Structure):
+    _fields_ = (
+        ("layers", I32), ("hidden", I32), ("heads", I32), ("kv_heads", I32), ("dim", I32), ("mlp", I32),
+        ("interleaved", I32), ("epsilon", F32), ("scale", F32),
+    )  # fmt: skip
+
+
+class Row(ctypes.Structure):
+    """Where a row of a pass stands, and its conversation's keys and values."""
+
+    _fields_ = (("keys", P), ("values", P), ("capacity", I64), ("position", I64))
+
+
+SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "gl_scratch_bytes": (I64, (P, I32, I64, I32)),
+    "gl_layers": (None, (P, P, P, I32, P, P, P, P, P, I64, I32)),
+    "gl_head": (None, (P, P, F32, P, I32, P, P, I32)),
+    "gl_rows": (None, (P, P, I32, P)),
+    "gl_round": (None, (P, I32, P, P, P)),
+    "gl_multiply": (None, (P, P, I32, P, P, I32)),
+    "gl_path": (ctypes.c_char_p, ()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The loaded library. path: which instructions this build uses, for people; key: names source, compiler and CPU."""
+
+    library: Any
+    path: str
+    key: str
+
+
+class NoKernels(Exception):
+    """Why there are no native kernels here, as the end of a sentence."""
+
+
+@functools.cache
+def kernels() -> Kernels | str:
+    """The kernels, built if need be; or why there are none, as the end of a sentence."""
+    try:
+        compiler = _compiler()
+        key = _key(compiler)
+        return _load(_built(compiler, key), key)
+    except NoKernels as reason:
+        return str(reason)
+    except OSError as error:
+        return f"the compiled kernels could not be loaded ({error})"
+
+
+def _compiler() -> str:
+    wanted = os.environ.get("CXX")
+    found = next(filter(None, map(shutil.which, [wanted] if wanted else COMPILERS)), None)
+    if found is None:
+        raise NoKernels("there is no C++ compiler here (install g++ for about twice the speed)")
+    return found
+
+
+def _key(compiler: str) -> str:
+    """Changes with the source, the flags, the compiler and the processor, for which -march=native builds."""
+    try:
+        version = subprocess.run([compiler, "--version"], capture_output=True, timeout=30, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoKernels(f"the compiler {compiler} does not answer ({error})") from error
+    parts = [SOURCE.read_bytes(), repr(_flags()).encode(), version, _processor().encode()]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    wanted = ("model name", "flags", "Features", "CPU part")
+    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
+
+
+def _flags() -> tuple[str, ...]:
+    """torch brings an OpenMP of its own; two of them would spin against each other, so we link to that one."""
+    import torch
+
+    bundled = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
+    return (*FLAGS, "-Wl,--as-needed", str(bundled[0])) if bundled else FLAGS
+
+
+def _built(compiler: str, key: str) -> Path:
+    """The compiled file in the cache folder; in a temporary folder where the cache cannot be written to."""
+    name = f"kernels-{key}.so"
+    try:
+        folder = cache_folder() / "native"
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / name).exists():
+            return folder / name
+        with FileLock(folder / f"{name}.lock", timeout=LOCK_LIMIT_S):
+            if not (folder / name).exists():  # another process may have built it while we waited
+                _compile(compiler, folder / name)
+        return folder / name
+    except Timeout as error:
+        raise NoKernels("another process has been compiling the kernels for minutes") from error
+    except (LoadError, OSError) as error:
+        log.info("kernels are compiled in a temporary folder, since the cache cannot be used: %s", error)
+        target = Path(tempfile.mkdtemp(prefix="greenlight-")) / name
+        _compile(compiler, target)
+        return target
+
+
+def _compile(compiler: str, target: Path) -> None:
+    """Under another name first, so that a half-written file is never taken for a whole one."""
+    partial = target.with_name(f"{target.name}.{os.getpid()}")
+    command = [compiler, *FLAGS, "-o", str(partial), str(SOURCE), *_flags()[len(FLAGS) :]]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoKernels(f"the kernels could not be compiled ({error})") from error
+    if done.returncode != 0:
+        log.warning("compiling the kernels failed:\n%s", done.stderr)
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise NoKernels(f"the kernels could not be compiled ({last})")
+    os.replace(partial, target)
+
+
+def _load(path: Path, key: str) -> Kernels:
+    library = ctypes.CDLL(str(path))
+    for name, (result, arguments) in SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return Kernels(library, str(library.gl_path().decode()), key)

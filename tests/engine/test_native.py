@@ -1,0 +1,311 @@
+"""The native kernels against their twin, against transformers, and against themselves with other rows beside."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize
+
+import engine.native as native
+from engine import exactness
+from engine.convert import unpermuted
+from engine.errors import LoadError
+from engine.linear import Blocks, integer_sums, interleaved, joined, multiply, read_blocks, rounded, tiles
+from engine.llama import LlamaShape, NativeLlama
+from engine.model import Cache, Model, Request, TransformersNetwork, attend_spans
+from engine.native import Kernels, Linear
+from tests.fakes import FakeNetwork, hashed_logits
+
+COMPILER = next(filter(None, map(shutil.which, native.COMPILERS)), None)
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler here")
+
+
+def cpu_has(*wanted: str) -> bool:
+    try:
+        flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+    except (OSError, StopIteration):
+        return False
+    return all(flag in flags.split() for flag in wanted)
+
+
+BUILDS = {
+    "portable C++": ((), ()),
+    "AVX2": (("-mavx2", "-mfma", "-mf16c"), ("avx2", "fma", "f16c")),
+    "AVX-512 VNNI": (
+        ("-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni"),
+        ("avx512f", "avx512bw", "avx512_vnni"),
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=list(BUILDS))
+def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    """Each path that this processor can run, built on its own."""
+    flags, needed = BUILDS[request.param]
+    if COMPILER is None or not cpu_has(*needed):
+        pytest.skip(f"this machine cannot build or run {request.param}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "FLAGS", tuple("-O2" if f == "-march=native" else f for f in native.FLAGS) + flags)
+        path = tmp_path_factory.mktemp("kernels") / "kernels.so"
+        native._compile(COMPILER, path)
+    made = native._load(path, "test")
+    assert made.path == request.param
+    return made
+
+
+def random_blocks(rng: np.random.Generator, bits: int, outputs: int, inputs: int) -> Blocks:
+    groups = (outputs, inputs // 32)
+    scale = rng.uniform(0.001, 0.02, groups).astype(np.float16)
+    if bits == 8:
+        return Blocks(8, rng.integers(-127, 128, (outputs, inputs), dtype=np.int8), scale, None)
+    minimum = rng.uniform(-0.15, -0.01, groups).astype(np.float16)
+    return Blocks(4, rng.integers(0, 16, (outputs, inputs), dtype=np.uint8), scale, minimum)
+
+
+def linear(packed: np.ndarray, blocks: Blocks) -> Linear:
+    outputs, inputs = blocks.quants.shape
+    return Linear(packed.ctypes.data, None, blocks.bits, inputs, outputs)
+
+
+def native_multiply(kernels: Kernels, blocks: Blocks, x: np.ndarray, threads: int = 2) -> np.ndarray:
+    packed = tiles(blocks)
+    out = np.full((len(x), len(blocks.quants)), np.nan, dtype=np.float32)
+    scratch = np.empty(1 << 22, dtype=np.uint8)
+    w = linear(packed, blocks)
+    kernels.library.gl_multiply(ctypes.byref(w), x.ctypes.data, len(x), out.ctypes.data, scratch.ctypes.data, threads)
+    return out
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
+def test_blocks_are_read_to_the_number(kind: str) -> None:
+    """Against the gguf package's own dequantisation."""
+    rng = np.random.default_rng(1)
+    size = {"Q4_0": 18, "Q4_1": 20, "Q8_0": 34}[kind]
+    data = rng.integers(0, 256, (16, 3 * size), dtype=np.uint8)
+    for group in range(3):
+        for at in (0, 2)[: 1 + (kind == "Q4_1")]:
+            scale = rng.uniform(-0.5, 0.5, 16).astype(np.float16).view(np.uint8).reshape(16, 2)
+            data[:, group * size + at : group * size + at + 2] = scale
+    blocks = read_blocks(kind, data)
+    assert blocks is not None
+    expected = dequantize(data, GGMLQuantizationType[kind])
+    np.testing.assert_allclose(blocks.dequantised(), expected, rtol=2e-3 if kind == "Q4_0" else 0, atol=1e-6)
+    assert read_blocks("Q6_K", data) is None
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_packed_table_gives_its_rows_back(kernels: Kernels, bits: int) -> None:
+    rng = np.random.default_rng(2)
+    blocks = random_blocks(rng, bits, 64, 96)
+    packed, ids = tiles(blocks), np.array([0, 63, 17, 5, 17], dtype=np.int64)
+    out = np.empty((len(ids), 96), dtype=np.float32)
+    kernels.library.gl_rows(ctypes.byref(linear(packed, blocks)), ids.ctypes.data, len(ids), out.ctypes.data)
+    np.testing.assert_allclose(out, blocks.dequantised()[ids], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6, 0.0])
+def test_rounding_gives_the_twins_integers(kernels: Kernels, scale: float) -> None:
+    x = (np.random.default_rng(3).normal(size=(1, 32 * 50)) * scale).astype(np.float32)
+    x[0, :32] = 0.0
+    x[0, 32:64] = np.linspace(-127, 127, 32) / 2  # ties
+    quants, step = rounded(x)
+    found, found_step = np.empty(x.shape[1], np.int8), np.empty(50, np.float32)
+    total = np.empty(50, np.float32)
+    kernels.library.gl_round(x.ctypes.data, x.shape[1], found.ctypes.data, found_step.ctypes.data, total.ctypes.data)
+    assert np.array_equal(found.reshape(50, 32), quants[0]) and np.array_equal(found_step, step[0])
+    np.testing.assert_array_equal(total, step[0] * quants[0].sum(-1, dtype=np.int32).astype(np.float32))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("largest", [False, True], ids=["random", "largest"])
+def test_products_are_the_twins_integers(kernels: Kernels, bits: int, largest: bool) -> None:
+    """Where scales are powers of two, float32 holds every step exactly, so nothing but the integers can differ."""
+    rng = np.random.default_rng(4)
+    blocks = random_blocks(rng, bits, 48, 64)
+    blocks.scale[:] = np.float16(0.5)
+    if blocks.minimum is not None:
+        blocks.minimum[:] = np.float16(-2)
+    x = rng.integers(-127, 128, (5, 64)).astype(np.float32)
+    if largest:  # every product as large as it can be: sums that do not fit would show
+        blocks.quants[:] = 15 if bits == 4 else 127
+        x[:] = 127
+    x[:, ::32] = 127  # the step of every group is then 1
+    found = native_multiply(kernels, blocks, x)
+    assert np.array_equal(found, multiply(blocks, x).astype(np.float32))
+    assert np.abs(integer_sums(blocks, rounded(x)[0])).max() > 1000
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_products_are_close_and_each_row_is_its_own(kernels: Kernels, bits: int, threads: int) -> None:
+    rng = np.random.default_rng(5)
+    blocks = random_blocks(rng, bits, 80, 160)
+    x = rng.normal(size=(23, 160)).astype(np.float32)
+    whole = native_multiply(kernels, blocks, x, threads)
+    np.testing.assert_allclose(whole, multiply(blocks, x), rtol=1e-4, atol=1e-4)
+    for begin, end in ((0, 1), (3, 5), (4, 7), (7, 11), (11, 16), (22, 23)):
+        assert np.array_equal(native_multiply(kernels, blocks, x[begin:end]), whole[begin:end])
+
+
+SHAPE = {
+    "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "hidden_size": 96, "intermediate_size": 128,
+    "num_hidden_layers": 3, "vocab_size": 128, "max_position_embeddings": 700, "rms_norm_eps": 1e-5,
+}  # fmt: skip
+
+
+def tiny_llama(seed: int = 0) -> tuple[dict[str, torch.Tensor], transformers.LlamaForCausalLM]:
+    """The same random quantised weights as tiles and, dequantised, as a float32 transformers model."""
+    rng = np.random.default_rng(seed)
+    h, mlp = 96, 128
+    sizes = {"attn_q": (96, h), "attn_k": (32, h), "attn_v": (32, h), "attn_output": (h, 96)}
+    sizes |= {"ffn_gate": (mlp, h), "ffn_up": (mlp, h), "ffn_down": (h, mlp)}
+    embedding = random_blocks(rng, 8, 128, h)
+    weights = {"token_embd": tiles(embedding), "output_norm.weight": np.ones(h, np.float32) * 1.5}
+    state = {"model.embed_tokens.weight": embedding.dequantised(), "model.norm.weight": weights["output_norm.weight"]}
+    state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    for n in range(3):
+        made = {name: random_blocks(rng, 4, *size) for name, size in sizes.items()}
+        norms = {name: rng.uniform(0.5, 1.5, h).astype(np.float32) for name in ("attn_norm", "ffn_norm")}
+        at, to = f"blk.{n}.", f"model.layers.{n}."
+        weights |= {f"{at}{name}.weight": norm for name, norm in norms.items()}
+        weights[f"{at}qkv"] = tiles(joined([made["attn_q"], made["attn_k"], made["attn_v"]]))
+        weights[f"{at}out"], weights[f"{at}down"] = tiles(made["attn_output"]), tiles(made["ffn_down"])
+        weights[f"{at}gate_up"] = interleaved(tiles(made["ffn_gate"]), tiles(made["ffn_up"]))
+        plain = {name: blocks.dequantised() for name, blocks in made.items()}
+        state |= {
+            f"{to}self_attn.q_proj.weight": unpermuted(plain["attn_q"], 6),
+            f"{to}self_attn.k_proj.weight": unpermuted(plain["attn_k"], 2),
+            f"{to}self_attn.v_proj.weight": plain["attn_v"],
+            f"{to}self_attn.o_proj.weight": plain["attn_output"],
+            f"{to}mlp.gate_proj.weight": plain["ffn_gate"],
+            f"{to}mlp.up_proj.weight": plain["ffn_up"],
+            f"{to}mlp.down_proj.weight": plain["ffn_down"],
+            f"{to}input_layernorm.weight": norms["attn_norm"],
+            f"{to}post_attention_layernorm.weight": norms["ffn_norm"],
+        }
+    config = transformers.LlamaConfig(**SHAPE, rope_parameters={"rope_type": "default", "rope_theta": 1e4})
+    hf = transformers.LlamaForCausalLM(config).eval()
+    hf.load_state_dict({name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in state.items()})
+    return {name: torch.from_numpy(array) for name, array in weights.items()}, hf
+
+
+def native_model(kernels: Kernels, threads: int = 2) -> tuple[Model, transformers.LlamaForCausalLM]:
+    weights, hf = tiny_llama()
+    shape = LlamaShape.read(SHAPE | {"rope_parameters": {"rope_theta": 1e4}})
+    return Model(NativeLlama(shape, weights, kernels, threads), 700), hf
+
+
+def test_the_whole_forward_gives_what_transformers_gives(kernels: Kernels) -> None:
+    """Up to the rounding of activations to 8 bits: a wrong rope, norm or mask would differ by about all of it."""
+    model, hf = native_model(kernels)
+    transformers.AttentionInterface.register("greenlight", attend_spans)
+    hf.set_attn_implementation("greenlight")
+    reference = Model(TransformersNetwork(hf, 128), 700)
+    ids = [int(i) for i in np.random.default_rng(6).integers(0, 128, 90)]
+    [found] = model.forward([Request(ids, 90, Cache())])
+    [expected] = reference.forward([Request(ids, 90, Cache())])
+    error = (found - expected).norm(dim=-1) / (expected - expected.mean(-1, keepdim=True)).norm(dim=-1)
+    assert float(error.max()) < 0.06
+    assert float((found.argmax(-1) == expected.argmax(-1)).float().mean()) > 0.8
+
+
+def test_the_forward_is_exact_to_the_bit_whatever_is_computed_beside(kernels: Kernels) -> None:
+    model, _ = native_model(kernels)
+    assert exactness.is_exact(model.network)
+    assert exactness.is_exact(native_model(kernels, threads=1)[0].network)
+
+
+def test_eviction_and_rebuilding_change_no_bit(kernels: Kernels) -> None:
+    model, _ = native_model(kernels)
+    ids = [int(i) for i in np.random.default_rng(7).integers(0, 128, 600)]
+    cache = Cache()
+    [first] = model.forward([Request(ids, 1, cache)])
+    model.forward([Request([*ids[:100], 3, 1, 4], 2, cache)])  # an edit throws most of the cache away
+    [again] = model.forward([Request(ids, 1, cache)])
+    [fresh] = model.forward([Request(ids, 1, Cache())])
+    grown = Cache()
+    for end in range(40, 601, 40):
+        [stepwise] = model.forward([Request(ids[:end], 1, grown)])
+    assert torch.equal(first, again) and torch.equal(first, fresh) and torch.equal(first, stepwise)
+
+
+def test_weights_of_another_size_are_refused(kernels: Kernels) -> None:
+    weights, _ = tiny_llama()
+    shape = LlamaShape.read(SHAPE | {"hidden_size": 64, "rope_parameters": {"rope_theta": 1e4}})
+    with pytest.raises(LoadError, match="do not fit"):
+        NativeLlama(shape, weights, kernels, 1)
+
+
+class Wobbly(FakeNetwork):
+    """Its last bit depends on how many rows are computed together, like most library kernels."""
+
+    def __call__(self, token_ids: Any, positions: Any, spans: Any, logit_rows: Any) -> torch.Tensor:
+        return super().__call__(token_ids, positions, spans, logit_rows) * (1 + 1e-6 * (len(token_ids) > 4))
+
+
+def test_the_self_check_tells_an_exact_network_from_one_that_is_not(tmp_path: Path) -> None:
+    language = hashed_logits(60)
+    assert exactness.is_exact(FakeNetwork(60, language))
+    assert not exactness.is_exact(Wobbly(60, language))
+    network = Wobbly(60, language)
+    assert exactness.remembered(network, tmp_path, "a") is False
+    asked = len(network.rows)
+    assert exactness.remembered(network, tmp_path, "a") is False and len(network.rows) == asked
+    (tmp_path / "exact.json").write_text("{damaged")
+    assert exactness.remembered(FakeNetwork(60, language), tmp_path, "b") is True
+    assert json.loads((tmp_path / "exact.json").read_text()) == {"b": True}
+
+
+def run_python(code: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+ASK = "from engine.native import kernels; k = kernels(); print(k if isinstance(k, str) else 'built ' + k.path)"
+
+
+@needs_compiler
+def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
+    both = [run_python(ASK, GREENLIGHT_CACHE=str(tmp_path)) for _ in range(2)]
+    assert all(process.communicate(timeout=300)[0].startswith("built ") for process in both)
+    built = [path.name for path in (tmp_path / "native").iterdir() if not path.name.endswith(".lock")]
+    assert len(built) == 1 and built[0].endswith(".so"), "no half-written file is left"
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"PATH": "/nowhere"}, "no C++ compiler"),
+        ({"CXX": "/bin/false"}, "could not be compiled"),
+        ({"CXX": "no-such-compiler"}, "no C++ compiler"),
+    ],
+)
+def test_without_a_working_compiler_the_reason_is_a_phrase(
+    tmp_path: Path, environment: dict[str, str], reason: str
+) -> None:
+    out, err = run_python(ASK, GREENLIGHT_CACHE=str(tmp_path), **environment).communicate(timeout=300)
+    assert reason in out, err
+
+
+@needs_compiler
+def test_a_cache_that_cannot_be_written_to_still_builds(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    out, err = run_python(ASK, GREENLIGHT_CACHE=str(tmp_path / "file")).communicate(timeout=300)
+    assert out.startswith("built "), err
