@@ -20,10 +20,20 @@ class Rule(StrEnum):
 
 
 def _in_range(name: str, value: float, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or (isinstance(value, float) and not math.isfinite(value)):
         raise InvalidParams(name, f"{name} must be a number between {low:g} and {high:g}, not {value!r}.")
     if not low <= value <= high:
-        raise InvalidParams(name, f"{name} must be between {low:g} and {high:g}, not {value:g}.")
+        raise InvalidParams(
+            name, f"{name} must be between {_written(low)} and {_written(high)}, not {_written(value)}."
+        )
+
+
+def _written(value: float) -> str:
+    """Whole numbers in full, so that 2**63 does not read like 2**63 - 1; but a hundred digits help nobody."""
+    if isinstance(value, int):
+        return str(value) if abs(value) < 10**20 else "a number that long"
+    return f"{value:g}"
 
 
 def _integer(name: str, value: int, low: int, high: int) -> None:
@@ -135,6 +145,8 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if not self.target:
             raise InvalidParams("target", "target must name a model: embedded, a folder, or a hub id.")
+        if not self.drafter.strip():
+            raise InvalidParams("drafter", "drafter must be ngram, none, or the name of a model.")
         if self.device not in ("auto", "cpu", "cuda", "mps"):
             raise InvalidParams("device", f"device must be auto, cpu, cuda or mps, not {self.device!r}.")
         if self.kernel not in ("auto", "native", "torch"):

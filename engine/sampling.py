@@ -16,6 +16,9 @@ from engine.errors import NumericalError
 _TOP_P_START = 256
 """top-p looks at so many best logits first and widens the look only where they do not hold enough mass."""
 
+_COLDEST = 1e-30
+"""Lower temperatures would be 0 in float32, and 0 / 0 is no probability. At this one nothing but the best is left already."""
+
 
 def probabilities(logits: Tensor, history: Sequence[int], prompt_len: int, params: SamplingParams) -> Tensor:
     """Distribution of the next token for each row, float32 [n, V].
@@ -34,7 +37,7 @@ def probabilities(logits: Tensor, history: Sequence[int], prompt_len: int, param
     if params.temperature == 0.0:
         return torch.zeros_like(scores).scatter_(-1, scores.argmax(dim=-1, keepdim=True), 1.0)
     # Subtracting the row's best before the division keeps a tiny temperature from overflowing.
-    scores = (scores - best) / params.temperature
+    scores = (scores - best) / max(params.temperature, _COLDEST)
     if 0 < params.top_k < scores.shape[-1]:
         kth = scores.topk(params.top_k, dim=-1).values[:, -1:]
         scores = scores.masked_fill(scores < kth, float("-inf"))

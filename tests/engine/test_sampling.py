@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.config import DecodingParams, Rule, SamplingParams
+from engine.config import DecodingParams, EngineConfig, Rule, SamplingParams
 from engine.errors import InvalidParams, NumericalError
 from engine.randomness import Dice, Purpose, gumbel, gumbel_argmax, inverse_cdf, uniform
 from engine.sampling import probabilities
@@ -43,7 +43,7 @@ def test_temperature_zero_is_one_hot_from_an_argmax() -> None:
     assert probs.tolist() == [[0.0, 1.0, 0.0, 0.0]]
 
 
-@pytest.mark.parametrize("temperature", [1e-3, 1e-30])
+@pytest.mark.parametrize("temperature", [1e-3, 1e-30, 1e-50, 5e-324])
 def test_a_tiny_temperature_equals_greedy(temperature: float) -> None:
     logits = torch.tensor([[1.0, 300.0, 299.0]])
     assert probabilities(logits, [0], 0, SamplingParams(temperature=temperature)).argmax() == 1
@@ -156,17 +156,21 @@ def test_same_key_same_draw() -> None:
         (SamplingParams, {"temperature": -0.1}),
         (SamplingParams, {"temperature": math.nan}),
         (SamplingParams, {"temperature": "hot"}),
+        (SamplingParams, {"temperature": 10**400}),
         (SamplingParams, {"top_p": 0.0}),
         (SamplingParams, {"top_k": 1.5}),
         (SamplingParams, {"min_p": 1.5}),
         (SamplingParams, {"seed": -1}),
         (SamplingParams, {"seed": True}),
+        (SamplingParams, {"seed": 10**400}),
         (SamplingParams, {"logit_bias": ((-1, 1.0),)}),
         (DecodingParams, {"num_speculative_tokens": 17}),
         (DecodingParams, {"max_new_tokens": 0}),
         (DecodingParams, {"rule": "magic"}),
         (DecodingParams, {"stop": ("",)}),
         (DecodingParams, {"drafter": ""}),
+        (EngineConfig, {"drafter": " "}),
+        (EngineConfig, {"target": ""}),
     ],
 )
 def test_bad_settings_say_which_and_why(kind: type, values: dict[str, object]) -> None:
@@ -174,3 +178,8 @@ def test_bad_settings_say_which_and_why(kind: type, values: dict[str, object]) -
     with pytest.raises(InvalidParams, match=field) as caught:
         kind(**values)
     assert caught.value.field == field
+
+
+def test_a_number_just_out_of_range_is_named_in_full() -> None:
+    with pytest.raises(InvalidParams, match=f"between 0 and {2**63 - 1}, not {2**63}"):
+        SamplingParams(seed=2**63)
