@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -151,7 +150,7 @@ def check(control: Control, value: object) -> float | int | str | bool:
     if control.kind == "switch":
         return bool(value)
     if control.kind == "text":
-        return "" if value is None else str(value)
+        return sendable(value) if isinstance(value, str) else ""
     if control.kind == "choice":
         if value not in control.choices:
             raise Refusal(control, "notice.choice")
@@ -161,9 +160,14 @@ def check(control: Control, value: object) -> float | int | str | bool:
     return _number(control, value)
 
 
+def sendable(written: str) -> str:
+    """Lone surrogates, which no encoding allows, become question marks."""
+    return written.encode("utf-8", "replace").decode("utf-8")
+
+
 def _number(control: Control, value: object) -> float | int:
     key = "notice.whole" if control.whole else "notice.range"
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise Refusal(control, key)
     if not control.low <= value <= control.high or (control.whole and value != int(value)):
         raise Refusal(control, key)

@@ -163,12 +163,8 @@ async def _only(patch: Patch) -> AsyncGenerator[Patch, None]:
 
 
 def readable(message: object) -> str:
-    """The message as text that can be sent on, or "" if a person could not see anything in it.
-
-    Lone surrogates, which no encoding allows, become question marks.
-    """
-    written = message if isinstance(message, str) else ""
-    written = written.encode("utf-8", "replace").decode("utf-8")
+    """The message as text that can be sent on, or "" if a person could not see anything in it."""
+    written = controls.sendable(message) if isinstance(message, str) else ""
     visible = any(not char.isspace() and unicodedata.category(char) not in ("Cf", "Cc") for char in written)
     return written if visible else ""
 

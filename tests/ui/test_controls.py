@@ -33,7 +33,7 @@ def test_the_ends_of_every_range_are_taken_by_the_engine(one: Control) -> None:
 
 
 @pytest.mark.parametrize("one", [c for c in TABLE if c.kind == "slider"], ids=lambda c: c.name)
-@pytest.mark.parametrize("bad", [None, "", "abc", math.nan, math.inf, -1, 1e9, True, [1], {"a": 1}])
+@pytest.mark.parametrize("bad", [None, "", "abc", math.nan, math.inf, -1, 1e9, 10**400, True, [1], {"a": 1}])
 def test_values_out_of_range_are_refused_in_both_languages(one: Control, bad: Any) -> None:
     with pytest.raises(Refusal) as caught:
         settings(TABLE, values(**{one.name: bad}))
@@ -66,6 +66,11 @@ def test_unknown_choices_are_refused(name: str) -> None:
     with pytest.raises(Refusal) as caught:
         settings(TABLE, values(**{name: "nonsense"}))
     assert "nonsense" not in caught.value.sentence("en")
+
+
+@pytest.mark.parametrize(("written", "system"), [(None, ""), (["x"], ""), ("a\ud800b", "a?b"), ("你好 👋", "你好 👋")])
+def test_a_system_prompt_is_text_that_can_be_encoded(written: Any, system: str) -> None:
+    assert settings(TABLE, values(system=written)).system == system
 
 
 def test_plain_only_is_k_zero() -> None:
