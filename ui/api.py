@@ -71,11 +71,12 @@ def _rejected(round_: Round) -> tuple[dict[str, Any], ...]:
 def make_generate(handlers: Handlers) -> Callable[..., Any]:
     """The endpoint's function, bound to the engine. Its signature is what callers see."""
 
+    longest = min(256, handlers.options.max_new_tokens)
     drafter_at_first = next(str(control.default) for control in handlers.table() if control.name == "drafter")
 
     async def generate(
         prompt: str,
-        max_new_tokens: int = 256,
+        max_new_tokens: int = longest,
         temperature: float = 0.0,
         num_speculative_tokens: int = handlers.options.k,
         drafter: str = drafter_at_first,

@@ -54,6 +54,22 @@ def test_only_the_prompt_is_needed(call: Any) -> None:
     assert made["stats"]["accepted"] <= made["stats"]["drafted"]
 
 
+def test_only_the_prompt_is_needed_where_replies_must_be_short(launch_page: Callable[..., str]) -> None:
+    from gradio_client import Client
+
+    client = Client(launch_page(FakeEngine(), Options(max_new_tokens=5)), verbose=False)
+    assert len(client.predict("hello", api_name="/generate")["tokens"]) == 5
+    client.close()
+
+
+def test_nothing_can_be_uploaded(launch_page: Callable[..., str]) -> None:
+    import httpx
+
+    url = launch_page(FakeEngine())
+    answer = httpx.post(f"{url}gradio_api/upload", files={"files": ("big.bin", b"x" * 100_000)})
+    assert answer.status_code == 413
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
