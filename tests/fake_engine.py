@@ -176,6 +176,7 @@ class FakeEngine(Engine):
     context_len: int = 8192
     drafters: tuple[str, ...] = ("none", "ngram")
     busy: bool = False
+    note: str = ""
     state: Status = field(default_factory=lambda: Status(State.READY, "ready"))
     config: EngineConfig = field(default_factory=EngineConfig)
     gate: threading.Event = field(default_factory=threading.Event)
@@ -192,7 +193,7 @@ class FakeEngine(Engine):
             raise NotReady("The engine is still loading: wait for it.")
         return Facts(
             "FakeLM-1M", "GGUF Q4_1", "test kernel", "cpu", 2, self.context_len, True, self.drafters,
-            self.config.max_new_tokens,
+            self.config.max_new_tokens, self.note,
         )  # fmt: skip
 
     def count_tokens(self, messages: Sequence[Message]) -> int:

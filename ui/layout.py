@@ -79,6 +79,7 @@ def launch(app: gr.Blocks, options: Options, **where: Any) -> Any:
         pwa=False,
         enable_monitoring=False,
         run_history=False,
+        max_file_size=1,  # Gradio takes uploads on every page; this one has no use for them
     )
 
 
@@ -121,9 +122,11 @@ class _Page:
         example = EXAMPLES[int(event.index)]
         changed = [example.temperature if c.name == "temperature" else value
                    for c, value in zip(self.handlers.table(), values, strict=True)]  # fmt: skip
+        temperature: Any = example.temperature
         async with aclosing(self.handlers.send(id_, example.prompt, changed)) as patches:
             async for patch in patches:
-                yield packed(patch, id_), example.temperature
+                yield packed(patch, id_), temperature
+                temperature = gr.skip()  # set once: from here on the slider is the person's again
 
     async def on_stop(self, id_: str) -> None:
         self.handlers.stop(id_)
@@ -204,7 +207,7 @@ def _log(options: Options) -> str:
 
 
 def _notices() -> str:
-    return '<p class="notice" role="alert" data-part="notice"></p>'
+    return '<p class="note" data-figure="note"></p><p class="notice" role="alert" data-part="notice"></p>'
 
 
 def _panel() -> str:

@@ -34,7 +34,7 @@ def everything(conversation: Conversation, status: Status, facts: Facts | None, 
     """The whole conversation: for a page that has just opened, or has lost track."""
     turns = [_turn(turn, 0) for turn in conversation.turns]
     return _patch(conversation, turns) | {
-        "figures": _figures(conversation) | {"engine": render.engine_chip(status, facts)},
+        "figures": _figures(conversation) | {"engine": render.engine_chip(status, facts), "note": render.note(facts)},
         "loading": render.loading_notice(status),
         "notice": notice,
         "ready": facts is not None,

@@ -194,6 +194,16 @@ def engine_chip(status: Status, facts: Facts | None) -> str:
     )
 
 
+def note(facts: Facts | None) -> str:
+    """What a person should know of this model; "" where there is nothing. Sentences of the engine that we know are translated."""
+    if facts is None or not facts.note:
+        return ""
+    for key in ("note.no_template", "note.no_system"):
+        if text(key, "en") == facts.note:
+            return both(key)
+    return escape(facts.note)
+
+
 def loading(status: Status) -> str:
     """The phase of loading, with a percentage where it is known."""
     share = "" if status.fraction is None else f" {status.fraction * 100:.0f} %"

@@ -23,6 +23,15 @@ TEXT: dict[str, tuple[str, str]] = {
         "{weights}; {kernel}; {device}, {threads} threads; reads up to {context_len} tokens",
         "{weights}；{kernel}；{device}，{threads} 线程；最多读 {context_len} 个 token",
     ),
+    # what the engine says about a model that lacks something, word for word
+    "note.no_template": (
+        "This model has no chat template, so it sees the conversation as plain User: and Assistant: lines.",
+        "这个模型没有对话模板，所以它看到的对话就是一行行 User: 和 Assistant:。",
+    ),
+    "note.no_system": (
+        "This model's chat template has no system role, so the system prompt is put before the first message.",
+        "这个模型的对话模板里没有系统角色，所以系统提示放在第一条消息前面。",
+    ),
     # loading
     "load.start": ("Starting", "正在启动"),
     "load.compile": ("Compiling the kernels", "正在编译计算内核"),
@@ -137,9 +146,9 @@ TEXT: dict[str, tuple[str, str]] = {
     "k.label": ("Guesses a round (K)", "每轮猜几个（K）"),
     "k.help": (
         "How many tokens the drafter proposes before the model checks. 0 is plain decoding.",
-        "草稿器先猜几个 token，再交给大模型一次核对。0 就是普通解码。",
+        "草稿模型先猜几个 token，再交给大模型一次核对。0 就是普通解码。",
     ),
-    "drafter.label": ("Drafter", "草稿器"),
+    "drafter.label": ("Drafter", "草稿模型"),
     "drafter.help": ("Who makes the guesses.", "由谁来猜。"),
     "drafter.ngram": ("n-gram: repeats what came before", "n-gram：照抄前面出现过的"),
     "drafter.none": ("none: plain decoding", "不猜：普通解码"),

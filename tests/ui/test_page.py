@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from engine.engine import State, Status
+from engine.text import NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script
 from tests.ui.conftest import Visit
-from tests.ui.test_render import NAUGHTY
+from tests.ui.test_render import BIG_LIST, NAUGHTY
 from ui.controls import Options
 
 pytestmark = pytest.mark.browser
@@ -108,6 +109,26 @@ def test_nothing_a_person_or_a_model_says_runs(page: Visit, engine: FakeEngine, 
     assert page.reply() == f"a{payload}z" * 4
     assert payload in page.texts(".turn .t.rejected") + page.texts(".turn .t.discarded")
     assert page.page.locator(".turn img, .turn script, .turn [onmouseover]").count() == 0
+
+
+def test_the_big_list_in_one_message_and_one_reply(page: Visit, engine: FakeEngine) -> None:
+    everything = " ".join(BIG_LIST).replace("\x00", "")
+    engine.answer = lambda message: Script(pieces=[message[:700], message[700:]], wrong=tuple(BIG_LIST))
+    page.page.evaluate("() => { window.alert = () => { throw new Error('a script ran'); }; }")
+    page.send(everything)
+    page.wait_turns(1)
+    said = engine.asked[0].messages[-1].content
+    assert page.texts(".you .said") == [said] and page.reply() == said
+    assert page.page.evaluate("() => [...document.querySelectorAll('.turn *')].every((e) => "
+                              "['H3', 'P', 'DIV', 'SPAN', 'S', 'BR'].includes(e.tagName))")  # fmt: skip
+
+
+def test_what_the_model_lacks_is_on_the_page(launch_page: LAUNCH, visit: VISIT) -> None:
+    page = visit(launch_page(FakeEngine(note=NO_TEMPLATE))).page
+    page.wait_for_selector("[data-figure=note]:visible")
+    assert page.inner_text("[data-figure=note]") == NO_TEMPLATE
+    page.click("[data-action=language]")
+    assert "对话模板" in page.inner_text("[data-figure=note]")
 
 
 def test_enter_sends_and_shift_enter_breaks_the_line(page: Visit, engine: FakeEngine) -> None:
@@ -264,6 +285,19 @@ def test_an_example_runs_with_its_temperature(page: Visit, engine: FakeEngine) -
     assert engine.asked[0].params.sampling.temperature == 1.2
     page.page.click("#gl-settings button")
     assert page.page.input_value("#gl-settings input[type=number] >> nth=1") == "1.2"
+
+
+def test_the_temperature_can_be_changed_while_an_example_is_written(page: Visit, engine: FakeEngine) -> None:
+    engine.hold_after = 20
+    page.page.click("#gl-settings button")
+    page.page.click("[data-example='5']")
+    page.wait_turns(1, "running")
+    slider = page.page.locator("#gl-settings input[type=number] >> nth=1")
+    slider.fill("0.3")
+    page.page.keyboard.press("Tab")
+    engine.gate.set()
+    page.wait_turns(1)
+    assert slider.input_value() == "0.3"
 
 
 def test_wrong_guesses_can_be_hidden(page: Visit) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from engine.config import DecodingParams
 from engine.engine import Facts, State, Status
 from engine.events import FinishReason
+from engine.text import NO_SYSTEM, NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, Script, play
 from ui import render
 from ui.controls import Options
@@ -21,6 +25,11 @@ NAUGHTY = (
     "<img src=x onerror=alert(1)>", "${alert(1)}", "{{value}}", "{{#each value}}", "`${1+1}`", "</span><script>alert(1)</script>",
     "&lt;b&gt;", "\"' onmouseover='alert(1)", "javascript:alert(1)", "\\u003cscript\\u003e", "<!--", "]]>", "\x00<b>", "@children",
 )  # fmt: skip
+
+
+BIG_LIST: list[str] = json.loads((Path(__file__).parents[1] / "data" / "naughty.json").read_text(encoding="utf-8"))[
+    "strings"
+]
 
 
 class Reader(HTMLParser):
@@ -69,6 +78,19 @@ def test_naughty_messages_errors_and_names_stay_text(payload: str) -> None:
         assert set(reader.attributes) <= {"class", "lang", "role", "tabindex"}
 
 
+@pytest.mark.parametrize("line", BIG_LIST)
+def test_the_big_list_as_message_and_as_reply(line: str) -> None:
+    head = Reader(render.turn_head(Turn(1, line)))
+    assert line in head.text and set(head.tags) <= {"div", "h3", "p", "span"}
+    pieces = ["a", *line, "z"] * 3
+    script = Script(pieces=pieces, wrong=(line, line[: len(line) // 2]), special_end=False)
+    reply = advance(Reply(), play(script, DecodingParams(max_new_tokens=4096)))
+    everything = Reader("".join(render.blocks(reply.blocks)))
+    assert set(everything.tags) <= {"span", "s"} and set(everything.attributes) <= {"class"}
+    kept = "".join(render.piece(piece) for block in reply.blocks for piece in block if piece.kind not in LOST)
+    assert Reader(kept).text == "".join(pieces) == reply.text
+
+
 @given(st.lists(st.text(alphabet=st.characters(exclude_categories=("Cs",)), max_size=8), min_size=1, max_size=30))
 def test_spans_joined_are_the_text(pieces: list[str]) -> None:
     reply = advance(Reply(), play(Script(pieces=pieces, special_end=False), DecodingParams()))
@@ -89,6 +111,18 @@ def test_special_tokens_are_labelled_chips_in_both_languages() -> None:
     html = render.piece(Piece(Kind.DRAFT, "", "<|im_end|>"))
     assert "end of turn" in html and "回合结束" in html and "chip" in html and "im_end" not in html
     assert "&lt;|other|&gt;" in render.piece(Piece(Kind.DRAFT, "", "<|other|>"))
+
+
+@pytest.mark.parametrize("sentence", [NO_TEMPLATE, NO_SYSTEM])
+def test_what_the_model_lacks_is_said_in_both_languages(sentence: str) -> None:
+    html = render.note(Facts("m", "w", "k", "cpu", 2, 10, True, ("none",), 9, note=sentence))
+    assert sentence in Reader(html).text and re.search("[\u4e00-\u9fff]", html)
+
+
+def test_another_note_is_shown_as_it_is_and_none_shows_nothing() -> None:
+    noted = Facts("m", "w", "k", "cpu", 2, 10, True, ("none",), 9, note="It <b>hums</b>.")
+    assert render.note(noted) == "It &lt;b&gt;hums&lt;/b&gt;."
+    assert render.note(replace(noted, note="")) == render.note(None) == ""
 
 
 def test_a_token_without_text_shows_nothing() -> None:
