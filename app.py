@@ -193,14 +193,18 @@ def wait_loaded(engine: Engine) -> Status:
 
 def wait_for_end() -> None:
     """Until Ctrl+C or a polite kill."""
-
-    def leave(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, leave)
     while True:  # in slices, because on Windows a wait without end cannot be interrupted
         time.sleep(1.0)
 
 
+def leave(*_: object) -> None:
+    """A polite kill is like Ctrl+C: replies end, the port is given back."""
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(signal.SIGTERM, leave)
+    exit_status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_status)  # a load in progress cannot be interrupted, and must not hold the exit

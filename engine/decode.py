@@ -19,7 +19,7 @@ from engine.controller import Plan, plan
 from engine.detokenise import Detokeniser
 from engine.drafters import Drafter
 from engine.ends import cut_at_stop_strings, cut_round
-from engine.errors import ContextFull, EngineError
+from engine.errors import BROKEN, ContextFull, EngineError
 from engine.events import (
     Event,
     Finished,
@@ -92,10 +92,7 @@ class _Reply:
             yield self._finished(FinishReason.ERROR, str(error))
         except Exception:  # whatever broke ends this reply; the engine thread lives on
             log.exception("a reply failed")
-            yield self._finished(
-                FinishReason.ERROR,
-                "Something in the engine broke and ended this reply (see the log); please try again.",
-            )
+            yield self._finished(FinishReason.ERROR, BROKEN)
 
     def _end(self) -> FinishReason | None:
         """Why the reply is over, None while it is not."""

@@ -16,13 +16,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from engine.config import DecodingParams, EngineConfig, Message
-from engine.errors import Busy, ContextFull, EngineError, InvalidParams, NotReady, PairMismatch
+from engine.errors import BROKEN, Busy, ContextFull, EngineError, InvalidParams, NotReady, PairMismatch
 from engine.events import Event, Finished, FinishReason, Prefilled
 from engine.stream import Stream
 
 if TYPE_CHECKING:
     from engine.loading import Loaded
-    from engine.model import CachePool, Model
+    from engine.model import Cache, CachePool, Model
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class _Job:
     submitted_s: float
     events: Iterator[Event] | None = None
     queued_s: float = 0.0
-    leases: tuple[tuple[str, object], ...] = ()
+    leases: tuple[tuple[str, Cache], ...] = ()
 
 
 class Engine:
@@ -165,6 +165,7 @@ class Engine:
             params = replace(params, sampling=replace(params.sampling, seed=secrets.randbits(31)))
         job = _Job(ids, params, conversation, Stream(), perf_counter())
         with self._changed:
+            self._ready()  # it may have been closed while the prompt was read
             if len(self._waiting) >= self.config.max_waiting:
                 raise Busy(f"{len(self._waiting)} requests are waiting already: please try again in a minute.")
             self._waiting.append(job)
@@ -172,10 +173,14 @@ class Engine:
         return job.stream
 
     def close(self) -> None:
-        """Ends all replies (CANCELLED) and the thread. Safe to call twice."""
+        """Ends all replies (CANCELLED, what was written is kept) and the thread. Safe to call twice.
+
+        A load in progress cannot be interrupted: its thread is left behind and ends by itself.
+        """
+        was_loading = self._status.state is State.LOADING
         self._set_status(Status(State.CLOSED, "ready"))
         if threading.current_thread() is not self._thread:
-            self._thread.join(timeout=60.0)
+            self._thread.join(timeout=0.5 if was_loading else 60.0)
 
     def _ready(self) -> Pair:
         status = self._status
@@ -210,8 +215,12 @@ class Engine:
             return
         while self._status.state is State.READY:
             self._turn()
-        for job in [*self._active, *self._waiting]:
-            job.stream.put(Finished(FinishReason.CANCELLED, "", (), "The engine has been closed."))
+        with self._changed:
+            left, self._active, self._waiting = [*self._active, *self._waiting], [], deque()
+        for job in left:
+            job.stream.cancel()
+            while self._step(job):
+                pass
 
     def _start(self) -> None:
         def progress(phase: str, fraction: float | None = None) -> None:
@@ -252,19 +261,21 @@ class Engine:
                 self._active.remove(job)
 
     def _step(self, job: _Job) -> bool:
-        """Run a reply up to its next event; False when it is over."""
-        if job.events is None:
-            try:
+        """Run a reply up to its next event; False when it is over. Whatever happens in it, the thread lives on."""
+        try:
+            if job.events is None:
                 job.events = self._begin(job)
-            except EngineError as error:
-                job.stream.put(Finished(FinishReason.ERROR, "", (), str(error)))
-                return False
-        event = next(job.events)
+            event = next(job.events)
+        except Exception as error:
+            if not isinstance(error, EngineError):
+                log.exception("a reply failed")
+            message = str(error) if isinstance(error, EngineError) else BROKEN
+            event = Finished(FinishReason.ERROR, "", (), message)
         if isinstance(event, Prefilled):
             event = replace(event, queued_s=job.queued_s)
         if isinstance(event, Finished):
             for key, cache in job.leases:
-                self._pool.release(key, cache)  # type: ignore[arg-type]
+                self._pool.release(key, cache)
         job.stream.put(event)
         return not isinstance(event, Finished)
 

@@ -43,3 +43,7 @@ class NotReady(EngineError):
 
 class Busy(EngineError):
     """More requests wait than the engine accepts."""
+
+
+BROKEN = "Something in the engine broke and ended this reply (see the log); please try again."
+"""What a person reads when it was nobody's fault but ours."""

@@ -42,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--target", default="embedded")
         command.add_argument("--device", default="auto")
         command.add_argument("--threads", type=int)
+        command.add_argument("--offline", action="store_true", help="never use the network")
         command.add_argument("--kernel", choices=("auto", "native", "torch"), default="auto")
         command.add_argument("--json", type=Path, metavar="OUT", help="also write the figures to this file")
     return made
@@ -69,6 +70,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         args.drafter,
         args.device,
         args.threads,
+        args.offline,
         max_new_tokens=max(args.max_new_tokens, 16),
         kernel=args.kernel,
     )

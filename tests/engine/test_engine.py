@@ -231,3 +231,45 @@ def test_rounds_of_two_replies_take_turns() -> None:
     assert order.index("b") < len(order) - 1 - order[::-1].index("a")
     assert order.index("a") < len(order) - 1 - order[::-1].index("b")
     engine.close()
+
+
+def test_closing_keeps_what_was_written_and_does_not_wait_for_a_load() -> None:
+    gate = Gate()
+    engine = fake_engine(gate)
+    stream = engine.stream(say("a"), params(500))
+    assert gate.reached.wait(60)
+    closing = threading.Thread(target=engine.close)
+    closing.start()
+    gate.open.set()
+    events = list(stream)
+    closing.join(60)
+    assert finished(events).reason is FinishReason.CANCELLED and len(finished(events).token_ids) > 20
+
+    loading, release = threading.Event(), threading.Event()
+
+    def load(config: EngineConfig, progress: object) -> Pair:
+        loading.set()
+        release.wait(60)
+        raise LoadError("late")
+
+    slow = Engine(EngineConfig(), load)
+    assert loading.wait(60)
+    slow.close()  # returns although the load goes on
+    assert not release.is_set() and slow.status().state is State.CLOSED
+    release.set()
+
+
+def test_a_reply_that_cannot_even_begin_does_not_take_the_engine_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fake_engine(never_ends)
+    begin, calls = engine._begin, iter([MemoryError("no room")])
+
+    def fails_once(job: object) -> object:
+        if (error := next(calls, None)) is not None:
+            raise error
+        return begin(job)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "_begin", fails_once)
+    broken = finished(list(engine.stream(say("a"), params())))
+    assert broken.reason is FinishReason.ERROR and "try again" in broken.message and "no room" not in broken.message
+    assert finished(list(engine.stream(say("b"), params()))).reason is FinishReason.LENGTH
+    engine.close()
