@@ -238,7 +238,9 @@ class _Reply:
             else d
             for i, d in enumerate(round_.decisions)
         )
-        recovery = detail.recovery_detail(logits, verdict, describe)
+        # A stop id among the accepted drafts: the verdict's last token was never emitted, so there is nothing to explain.
+        whole = len(round_.tokens) == verdict.num_accepted + 1
+        recovery = detail.recovery_detail(logits, verdict, describe) if whole else None
         return replace(round_, decisions=decisions, recovery=recovery, detail_s=perf_counter() - begin_s)
 
 

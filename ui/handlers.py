@@ -34,6 +34,12 @@ HEARTBEAT_S = 1.0
 REPEATED = 3
 """How many updates' blocks each patch repeats (see `patches`)."""
 
+_BLANK = frozenset(
+    map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10),
+              *range(0xE0100, 0xE01F0)))
+)  # fmt: skip
+"""Characters that show nothing although Unicode counts them as letters, marks or symbols: fillers, variation selectors."""
+
 
 class Handlers:
     """The page's events, bound to one engine and one set of conversations."""
@@ -165,7 +171,9 @@ async def _only(patch: Patch) -> AsyncGenerator[Patch, None]:
 def readable(message: object) -> str:
     """The message as text that can be sent on, or "" if a person could not see anything in it."""
     written = controls.sendable(message) if isinstance(message, str) else ""
-    visible = any(not char.isspace() and unicodedata.category(char) not in ("Cf", "Cc") for char in written)
+    visible = any(
+        not (char.isspace() or char in _BLANK or unicodedata.category(char) in ("Cf", "Cc")) for char in written
+    )
     return written if visible else ""
 
 

@@ -7,14 +7,18 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
+from engine import decode as decode_module
 from engine.config import DecodingParams, Rule, SamplingParams
 from engine.controller import plan
 from engine.drafters import Drafter
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
+from engine.ends import cut_at_stop_strings
 from engine.errors import ContextFull
 from engine.events import (
     Event,
@@ -29,7 +33,12 @@ from engine.events import (
     Source,
 )
 from engine.model import Cache, Model
+from engine.randomness import Dice, Purpose
+from engine.sampling import probabilities
 from engine.stats import summarise
+from engine.text import Tokenizer
+from engine.verify import Proposal
+from tests.fake_engine import Script, play, tokens_of
 from tests.fakes import FakeNetwork, Scripted, byte_tokenizer, finished, hashed_logits, noisy, run
 
 VOCAB = 257
@@ -142,21 +151,41 @@ def test_every_token_is_computed_once() -> None:
 def test_a_stop_id_ends_the_reply_wherever_it_falls_in_a_block(name: str) -> None:
     k = 5
     plain = finished(decode([7, 7], None, 0, 40)).token_ids
-    for stop_at in range(1, 14):
+    for stop_at in range(14):
         stop = plain[stop_at]
         expected = plain[: plain.index(stop) + 1]
-        tokenizer = byte_tokenizer()
-        tokenizer = type(tokenizer)(
-            **{f: getattr(tokenizer, f) for f in tokenizer.__slots__} | {"stop_ids": frozenset({stop})}
-        )
-        params = DecodingParams(SamplingParams(seed=5), "any", k, max_new_tokens=40)
-        events = run([7, 7], params, model(), tokenizer, drafters()[name])
+        params = DecodingParams(SamplingParams(seed=5), "any", k, max_new_tokens=40, detail=True)
+        events = run([7, 7], params, model(), stopping_at(stop), drafters()[name])
         check_reply(events)
         assert finished(events).token_ids == expected and finished(events).reason is FinishReason.STOP
         last = rounds(events)[-1] if rounds(events) else None
         if last is not None:
             end = last.tokens[-1].position
             assert all((d.position > end) <= (d.outcome is Outcome.DISCARDED) for d in last.decisions)
+            assert (last.recovery is None) == (last.tokens[-1].source is Source.DRAFT), (
+                "explains no token behind the end"
+            )
+
+
+def stopping_at(token_id: int) -> Tokenizer:
+    tokenizer = byte_tokenizer()
+    fields = {name: getattr(tokenizer, name) for name in tokenizer.__slots__}
+    return Tokenizer(**fields | {"stop_ids": frozenset({token_id})})
+
+
+@pytest.mark.parametrize("k", [1, 4, 8])
+def test_the_turn_after_a_stop_in_mid_block_equals_a_fresh_start(k: int) -> None:
+    """What the caches of target and drafter hold behind the stop must not leak into the next turn."""
+    plain = finished(decode([3, 4], None, 0, 24)).token_ids
+    params = DecodingParams(SamplingParams(seed=5), "any", k, max_new_tokens=24)
+    for stop in dict.fromkeys(plain):
+        target, cache, draft_cache = model(), Cache(), Cache()
+        drafter = DraftModelDrafter(model(noisy(LANGUAGE, VOCAB, 0.2)), draft_cache)
+        first = finished(run([3, 4], params, target, stopping_at(stop), drafter, cache)).token_ids
+        assert first == plain[: plain.index(stop) + 1]
+        turn = [3, 4, *first, 10, 60]
+        again = finished(run(turn, params, target, stopping_at(stop), drafter, cache)).token_ids
+        assert again == finished(run(turn, params, model(), stopping_at(stop))).token_ids
 
 
 TEXT = "The sky is blue; 天空是蓝色的。 👨‍👩‍👧 and so it goes, and so it goes, and so it ends."
@@ -186,6 +215,24 @@ def test_stop_strings_that_overlap_themselves(stop: str, text: str, k: int) -> N
     events = run([1], params, model(scripted), TOKENIZER, NgramDrafter(1))
     check_reply(events)
     assert finished(events).text == text.split(stop, maxsplit=1)[0]
+
+
+@given(
+    st.lists(st.text("ab中", min_size=1, max_size=5), min_size=1, max_size=12),
+    st.text("ab中", min_size=1, max_size=4),
+    st.integers(0, 8),
+)
+def test_a_stop_string_inside_a_token_cuts_the_token(pieces: list[str], stop: str, k: int) -> None:
+    """Tokens of several characters: what stands before the stop stays, in its token and with its source."""
+    played = play(Script(pieces=pieces), DecodingParams(num_speculative_tokens=k))
+    events = list(cut_at_stop_strings(iter(played), (stop,)))
+    text = "".join(pieces).split(stop, maxsplit=1)[0]
+    assert finished(events).text == text
+    kept = [token for event in events for token in tokens_of(event)]
+    assert "".join(token.text for token in kept) == text
+    assert finished(events).token_ids == tuple(token.id for token in kept)
+    whole = [token for event in played for token in tokens_of(event)]
+    assert [(token.id, token.source) for token in kept] == [(token.id, token.source) for token in whole[: len(kept)]]
 
 
 def test_text_that_cannot_be_a_stop_string_is_not_held_back() -> None:
@@ -428,3 +475,123 @@ def test_every_reply_ends_with_finished_even_when_the_engine_is_broken() -> None
     events = run([1, 2], DecodingParams(SamplingParams(seed=5)), model(broken), TOKENIZER, NgramDrafter())
     end = finished(events)
     assert isinstance(end, Finished) and end.reason is FinishReason.ERROR and "secret" not in end.message
+
+
+class RecordingDice(Dice):
+    """Remembers what it was asked to draw from, where, and what came out."""
+
+    __slots__ = ("drawn",)
+
+    def __init__(self, seed: int, rule: Rule) -> None:
+        super().__init__(seed, rule)
+        object.__setattr__(self, "drawn", [])
+
+    def draw(self, probs: Tensor, position: int, purpose: Purpose) -> int:
+        token_id = super().draw(probs, position, purpose)
+        self.drawn.append((probs, position, purpose, token_id))
+        return token_id
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+@pytest.mark.parametrize(
+    "settings_",
+    [{"temperature": 0.0}, {"temperature": 0.7, "top_k": 5}, {"temperature": 1.5, "top_p": 0.6, "presence_penalty": 1.0}],
+)  # fmt: skip
+def test_a_proposal_holds_the_very_distributions_that_were_drawn_from(rule: Rule, settings_: dict[str, float]) -> None:
+    """Not the unfiltered ones, not those of other drafts: filters and penalties of each place included."""
+    params, k, prompt = SamplingParams(seed=3, **settings_), 5, [1, 2, 3]  # type: ignore[arg-type]
+    dice = RecordingDice(3, rule)
+    proposal = DraftModelDrafter(model(), Cache()).propose(prompt, 1, None, k, params, dice)
+    assert [(position, purpose) for _, position, purpose, _ in dice.drawn] == [(3 + i, Purpose.DRAFT) for i in range(k)]
+    assert proposal.token_ids == tuple(token_id for *_, token_id in dice.drawn)
+    for i in range(k):
+        history = [*prompt, *proposal.token_ids[:i]]
+        logits = torch.tensor(LANGUAGE(tuple(history)), dtype=torch.float32)[None]
+        assert proposal.probs is not None and torch.equal(proposal.probs[i], dice.drawn[i][0])
+        assert torch.equal(proposal.probs[i], probabilities(logits, history, 1, params)[0])
+
+
+def test_a_look_up_is_a_point_mass() -> None:
+    proposal = NgramDrafter(1).propose([1, 2, 1], 1, None, 3, SamplingParams(), Dice(0, Rule.REJECTION))
+    assert proposal.probs is None and [proposal.prob(i) for i in range(3)] == [1.0] * 3
+
+
+@pytest.mark.parametrize("name", ["right", "good", "wrong", "ngram"])
+def test_no_random_number_decides_twice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number that tested one draft and then another, or drew two tokens, would tie together what must be independent."""
+    used: list[tuple[Purpose, int]] = []
+
+    class Counting(Dice):
+        def uniform(self, position: int, purpose: Purpose) -> float:
+            used.append((purpose, position))
+            return super().uniform(position, purpose)
+
+    monkeypatch.setattr(decode_module, "Dice", Counting)
+    events = decode([1, 2, 3], drafters()[name], 4, 50, sampling=SamplingParams(temperature=1.0, seed=3))
+    decisive = [entry for entry in used if entry[0] is not Purpose.DRAFT]
+    assert len(set(decisive)) == len(decisive)
+    drawn = [token.position for r in rounds(events) for token in r.tokens if token.source is not Source.DRAFT]
+    assert {3 + position for position in drawn} <= {
+        position for purpose, position in decisive if purpose is Purpose.TARGET
+    }
+
+
+@pytest.mark.parametrize("k", [0, 1, 4, 8])
+@pytest.mark.parametrize("stops", [(), ("zebra", "。”", "\ufffd\ufffd")])
+def test_every_character_shows_at_once_in_the_token_that_completed_it(k: int, stops: tuple[str, ...]) -> None:
+    text = "标点，。！？《》“引号” aGVsbG8gd29ybGQ= https://例子.测试/路径?q=%20#片段 🏴󠁧󠁢󠁥󠁮󠁧󠁿🇨🇳 𠮷龘 a\ufffdb"
+    scripted = Scripted(text.encode(), 2)
+    drafter = DraftModelDrafter(model(noisy(scripted, VOCAB, 5.0)), Cache()) if k else None
+    params = DecodingParams(SamplingParams(seed=5), "any", k, stop=stops, max_new_tokens=900)
+    events = run([1, 2], params, model(scripted), TOKENIZER, drafter)
+    check_reply(events)
+    raw = b""
+    for event in events[:-1]:
+        for token in event.tokens if isinstance(event, Round) else [event.token]:  # type: ignore[union-attr]
+            before, raw = raw.decode("utf-8", "ignore"), raw + bytes([token.id] if token.id < 256 else [])
+            assert token.text == raw.decode("utf-8", "ignore")[len(before) :]
+    assert finished(events).text == text
+    for r in rounds(events):
+        accepted = [d for d in r.decisions if d.outcome is Outcome.ACCEPTED]
+        assert [d.text for d in accepted] == [token.text for token in r.tokens[: len(accepted)]]
+
+
+def test_a_drafter_whose_numbers_break_ends_the_reply_with_a_sentence() -> None:
+    def breaks(ids: tuple[int, ...]) -> np.ndarray:
+        return LANGUAGE(ids) * (np.nan if len(ids) > 9 else 1.0)
+
+    events = run(
+        [1, 2], DecodingParams(SamplingParams(seed=5)), model(), TOKENIZER, DraftModelDrafter(model(breaks), Cache())
+    )
+    check_reply(events)
+    assert finished(events).reason is FinishReason.ERROR and "not a number" in finished(events).message
+
+
+def test_a_rejected_control_token_keeps_its_name() -> None:
+    class Ender:
+        """Proposes that the reply ends, all the time."""
+
+        name, context_len = "ender", None
+
+        def propose(self, ids, prompt_len, features, k, params, dice):  # type: ignore[no-untyped-def]
+            return Proposal((256,) * k)
+
+    events = run([1], DecodingParams(SamplingParams(seed=5)), model(Scripted(b"hi there", 1)), TOKENIZER, Ender())
+    check_reply(events)
+    drafts = [d for r in rounds(events) for d in r.decisions]
+    assert {d.outcome for d in drafts} == set(Outcome)
+    assert all((d.text, d.special) == ("", "<|end|>") for d in drafts)
+    assert finished(events).text == "hi there"
+
+
+def test_only_the_wanted_rows_of_a_long_prompt_get_logits() -> None:
+    wanted: list[int] = []
+
+    class Counting(FakeNetwork):
+        def __call__(self, token_ids, positions, spans, logit_rows):  # type: ignore[no-untyped-def]
+            wanted.append(len(logit_rows))
+            return super().__call__(token_ids, positions, spans, logit_rows)
+
+    params = DecodingParams(SamplingParams(seed=5), "any", 4, max_new_tokens=20)
+    run([1, 2] * 1500, params, Model(Counting(VOCAB, LANGUAGE), 4096), TOKENIZER, NgramDrafter())
+    assert max(wanted) <= 5

@@ -114,7 +114,9 @@ def test_a_patch_does_not_grow_with_the_reply(engine: FakeEngine) -> None:
     assert max(len(packed(patch, id_)) for patch in patches[1:]) < len(packed(handlers.sync(id_), id_)) / 2
 
 
-@pytest.mark.parametrize("blank", ["", "   ", "\n\n", "\t", "\u200b", "\u200b \ufeff", "\u2060", None, 5])
+@pytest.mark.parametrize(
+    "blank", ["", "   ", "\n\n", "\t", "\u200b", "\u200b \ufeff", "\u2060", "\u3164", "\u2800", "\ufe0f\u034f", None, 5]
+)
 def test_nothing_to_say_is_a_hint_not_a_reply(engine: FakeEngine, blank: object) -> None:
     handlers, id_ = new(engine)
     (patch,) = run(lambda: everything(handlers.send(id_, blank, VALUES)))
