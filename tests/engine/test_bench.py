@@ -12,8 +12,9 @@ import pytest
 from engine.bench import __main__ as bench
 from engine.bench.pairs import margin, report_of, run_pairs, table
 from engine.bench.prompts import CATEGORIES, Prompt, read_prompts, spread
-from engine.config import DecodingParams, Rule, SamplingParams
+from engine.config import DecodingParams, Message, Rule, SamplingParams
 from engine.errors import EngineError
+from engine.stream import Stream
 from tests.fakes import fake_engine, hashed_logits, noisy
 
 ANY = hashed_logits(257, seed=21)
@@ -97,3 +98,33 @@ def test_bad_options_are_one_sentence_and_a_status(tmp_path: Path, capsys: pytes
         assert bench.main(["speed", "--prompts", path, *options]) == 1
         message = capsys.readouterr().err
         assert message.startswith("bench: ") and message.count("\n") == 1
+
+
+def test_the_order_alternates_and_the_first_run_is_not_counted() -> None:
+    engine = fake_engine(LANGUAGE)
+    asked: list[tuple[str, int]] = []
+    stream = engine.stream
+
+    def listening(messages: list[Message], params: DecodingParams, conversation: str = "") -> Stream:
+        asked.append((messages[-1].content, params.num_speculative_tokens))
+        assert params.probe_every == 0 and conversation == "", "nobody finds a warm cache"
+        return stream(messages, params, conversation)
+
+    engine.stream = listening  # type: ignore[method-assign,assignment]
+    prompts = [Prompt("qa", f"p{i}") for i in range(4)]
+    params = DecodingParams(SamplingParams(seed=3), "ngram", 3, max_new_tokens=5)
+    assert len(run_pairs(engine, prompts, params, lambda line: None)) == 4
+    assert {text for text, _ in asked[:2]}.isdisjoint(p.text for p in prompts)
+    assert [k for _, k in asked[:2]] in ([3, 0], [0, 3])
+    assert asked[2:] == [("p0", 0), ("p0", 3), ("p1", 3), ("p1", 0), ("p2", 0), ("p2", 3), ("p3", 3), ("p3", 0)]
+    engine.close()
+
+
+def test_replies_of_one_token_give_no_figure_and_no_infinity() -> None:
+    engine = fake_engine(LANGUAGE)
+    params = DecodingParams(SamplingParams(seed=3), "ngram", 3, max_new_tokens=1)
+    report = report_of(run_pairs(engine, [Prompt("qa", "a"), Prompt("rag", "b")], params, lambda line: None))
+    assert report["overall"]["speedup"] is None and report["overall"]["plain_tok_s"] is None
+    assert all(math.isfinite(value) for value in report["overall"].values() if value is not None)
+    assert "overall" in table(report) and "inf" not in table(report)
+    engine.close()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from engine.config import Rule, SamplingParams
 from engine.drafters.ngram import NgramDrafter, SuffixAutomaton
 from engine.randomness import Dice
+from engine.verify import Proposal
 
 DICE = Dice(0, Rule.REJECTION)
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
@@ -58,6 +59,7 @@ def test_ids_that_do_not_go_on_from_the_last_call_are_read_afresh() -> None:
     drafter = NgramDrafter()
     drafter.propose([1, 2, 3, 1, 2], 0, None, 2, SamplingParams(), DICE)
     assert drafter.propose([5, 6, 7, 5, 6], 0, None, 1, SamplingParams(), DICE).token_ids == (7,)
+    assert drafter.propose([1, 2, 3, 4, 5], 0, None, 1, SamplingParams(), DICE) == Proposal()
 
 
 def test_the_index_stays_linear_in_the_text() -> None:

@@ -183,3 +183,14 @@ def test_bad_settings_say_which_and_why(kind: type, values: dict[str, object]) -
 def test_a_number_just_out_of_range_is_named_in_full() -> None:
     with pytest.raises(InvalidParams, match=f"between 0 and {2**63 - 1}, not {2**63}"):
         SamplingParams(seed=2**63)
+
+
+def test_noise_of_different_seeds_positions_and_tokens_is_independent() -> None:
+    """The same noise at two places would make a reply repeat itself, which no single draw would show."""
+    tokens = np.arange(4000)
+    base = gumbel(3, 10, tokens)
+    for other in (gumbel(4, 10, tokens), gumbel(3, 11, tokens), gumbel(3, 10, tokens + 1)):
+        assert abs(np.corrcoef(base, other)[0, 1]) < 0.12  # 7.5 standard deviations
+    probs = torch.full((1000,), 1e-3)
+    for seeds, positions in ((range(40), [7]), ([7], range(40))):
+        assert len({gumbel_argmax(probs, seed, position) for seed in seeds for position in positions}) > 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -353,6 +354,11 @@ def test_ids_of_the_same_and_of_other_tokenisers() -> None:
     twin = build_tokenizer(tokenisers.byte_level(), None, stop_ids=[0])
     assert BYTE_LEVEL.same_ids(twin)
     assert not BYTE_LEVEL.same_ids(BYTE_FALLBACK)
+    described = json.loads(tokenisers.byte_level().to_str())
+    vocab = described["model"]["vocab"]
+    vocab["a"], vocab["b"] = vocab["b"], vocab["a"]  # as many tokens, of the same names
+    swapped = build_tokenizer(Tokenizer.from_str(json.dumps(described)), None, stop_ids=[0])
+    assert not BYTE_LEVEL.same_ids(swapped)
 
 
 def test_a_model_with_fewer_rows_bounds_the_vocabulary() -> None:

@@ -321,3 +321,11 @@ def test_shared_noise_agrees_at_least_as_often_as_theory_promises() -> None:
     )
     promised = (1 - tv) / (1 + tv)
     assert agreed / n > promised - 6 * (promised * (1 - promised) / n) ** 0.5
+
+
+def test_a_draft_that_the_target_excludes_is_rejected_even_by_the_smallest_number() -> None:
+    """The test is strict: a drawn 0 must not let a token of probability 0 through."""
+    target = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    numbers = {(i, purpose): 0.0 for i in range(2) for purpose in (Purpose.ACCEPT, Purpose.TARGET)}
+    verdict = emitted(Proposal((0,), torch.tensor([[0.5, 0.5]])), target, numbers)
+    assert (verdict.num_accepted, verdict.next_id) == (0, 1)

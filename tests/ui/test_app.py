@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import app
+from tests.fake_engine import FakeEngine
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,6 +91,23 @@ def test_proxies_do_not_stand_between_gradio_and_itself(monkeypatch: pytest.Monk
     hosts = os.environ["NO_PROXY"].split(",")
     assert hosts[0] == "example.org" and {"localhost", "127.0.0.1"} <= set(hosts)
     assert len(hosts) == len(set(hosts)) and os.environ["no_proxy"] == os.environ["NO_PROXY"]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_nothing_is_published_unless_asked_for(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradio publishes by itself in a notebook or where GRADIO_SHARE is set, but not against an explicit no."""
+    import gradio as gr
+
+    seen: list[object] = []
+
+    def launch(self: gr.Blocks, **where: object) -> tuple[None, str, None]:
+        seen.append(where["share"])
+        return None, "http://127.0.0.1:7860/", None
+
+    monkeypatch.setenv("GRADIO_SHARE", "True")
+    monkeypatch.setattr(gr.Blocks, "launch", launch)
+    app.serve(FakeEngine(), app.parse(["--share"] if asked else []), "127.0.0.1")
+    assert seen == [asked]
 
 
 def free_port() -> int:

@@ -111,6 +111,9 @@ def test_special_tokens_are_labelled_chips_in_both_languages() -> None:
     html = render.piece(Piece(Kind.DRAFT, "", "<|im_end|>"))
     assert "end of turn" in html and "回合结束" in html and "chip" in html and "im_end" not in html
     assert "&lt;|other|&gt;" in render.piece(Piece(Kind.DRAFT, "", "<|other|>"))
+    assert Reader(render.piece(Piece(Kind.PLAIN, "<b>", "<|other|>"))).text == "<|other|><b>", (
+        "text beside a chip stays"
+    )
 
 
 @pytest.mark.parametrize("sentence", [NO_TEMPLATE, NO_SYSTEM])

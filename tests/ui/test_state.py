@@ -99,6 +99,11 @@ def test_an_abandoned_reply_keeps_its_words() -> None:
     assert reply.text.startswith("The quick")
 
 
+def test_a_finished_reply_is_never_abandoned() -> None:
+    done = progress(begin(Conversation("c"), "hello"), 1, play(Script(), DecodingParams()))
+    assert done.turns[0].reply.reason is FinishReason.STOP and abandon(done, 1) == done
+
+
 def test_the_model_reads_the_finished_turns() -> None:
     written = advance(Reply(), play(Script(pieces=["Hi", "."]), DecodingParams()))
     turns = [Turn(1, "hello", written), Turn(2, "stopped at once", Reply(Phase.FINISHED))]
