@@ -58,7 +58,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--max-new-tokens", type=_whole(1, 1_000_000), default=2048, help="longest reply allowed (default %(default)s)")
     add("--target", default="embedded", help="the model: embedded (default), a folder, or a Hugging Face id")
     add("--drafter", default="ngram", help="who guesses: ngram (default), none, or a smaller model of the same family")
-    add("--k", type=_whole(0, MAX_K), default=4, help=f"guesses a round at first, 0 to {MAX_K} (default %(default)s)")
+    add("--k", type=_whole(0, MAX_K), default=3, help=f"guesses a round at first, 0 to {MAX_K} (default %(default)s)")
     add("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="where the model runs (default auto)")
     add("--threads", type=_whole(1, 1024), default=None, help="CPU threads (default: as many as this process may use)")
     add(

@@ -104,7 +104,7 @@ class DecodingParams:
 
     sampling: SamplingParams = field(default_factory=SamplingParams)
     drafter: str = "ngram"
-    num_speculative_tokens: int = 4
+    num_speculative_tokens: int = 3
     rule: Rule = Rule.REJECTION
     max_new_tokens: int = 512
     stop: tuple[str, ...] = ()

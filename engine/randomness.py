@@ -115,6 +115,10 @@ class Dice:
 
 def inverse_cdf(probs: Tensor, u: float) -> int:
     """The token at which the running sum of `probs` [V] (any positive total) passes u * total; never one with probability 0."""
+    row = probs.numpy()
+    best = int(row.argmax())
+    if row[best] == 1.0:  # a point mass, as at temperature 0: no search through the vocabulary
+        return best
     support = probs.nonzero()[:, 0]
     running = probs[support].double().cumsum(0)
     index = torch.searchsorted(running, u * running[-1], right=True)

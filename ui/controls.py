@@ -24,7 +24,7 @@ class Options:
 
     lang: Lang | None = None
     drafter: str = "ngram"
-    k: int = 4
+    k: int = 3
     max_new_tokens: int = 2048
     queue_size: int = 32
 
@@ -49,7 +49,7 @@ class Control:
 
 
 TABLE: tuple[Control, ...] = (
-    Control("num_speculative_tokens", "slider", 4, "k.label", "k.help", 0, MAX_K),
+    Control("num_speculative_tokens", "slider", 3, "k.label", "k.help", 0, MAX_K),
     Control("drafter", "choice", "ngram", "drafter.label", "drafter.help", choices=DRAFTERS_AT_START),
     Control("rule", "choice", Rule.REJECTION.value, "rule.label", "rule.help", choices=tuple(r.value for r in Rule)),
     Control("temperature", "slider", 0.0, "temperature.label", "temperature.help", 0, MAX_TEMPERATURE, 0.05),

@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--max-new-tokens", type=int, default=128)
         command.add_argument("--drafter", default="ngram", help="none, ngram, or a model (default: %(default)s)")
         command.add_argument(
-            "--k", type=int, default=4, help=f"draft tokens a round, 0 to {MAX_K} (default: %(default)s)"
+            "--k", type=int, default=3, help=f"draft tokens a round, 0 to {MAX_K} (default: %(default)s)"
         )
         command.add_argument("--temperature", type=float, default=0.0)
         command.add_argument("--top-p", type=float, default=1.0)

@@ -335,9 +335,10 @@ inline void rms_norm(const float *x, const float *weight, int n, float epsilon, 
     for (int i = 0; i < n; i++) out[i] = x[i] * inverse * weight[i];
 }
 
-// e^x for x <= 88, to about 2 units in the last place: 2^n * polynomial on [-ln2/2, ln2/2] (Cephes, expf).
+// e^x, x held to [-87, 87], to about 2 units in the last place: 2^n * polynomial on [-ln2/2, ln2/2] (Cephes, expf).
 inline float exponential(float x) {
-    x = std::max(x, -87.0f);
+    x = x > -87.0f ? x : -87.0f;
+    x = x < 87.0f ? x : 87.0f;
     const float n = std::nearbyintf(x * 1.44269504f);
     float r = x - n * 0.693359375f;
     r = r + n * 2.12194440e-4f;
@@ -424,15 +425,20 @@ inline void mix_values(const half *values, int n, int dim, const float *weights,
     }
 }
 
-// scores[0..n) -> weights e^(score - largest), and one over their sum. The strip's rest becomes 0.
+// scores[0..n) -> weights e^(score - largest), and one over their sum. The last strip is filled up with e^-87, which
+// is too small to change a sum.
 inline float soften(float *scores, int n) {
-    float largest = scores[0];
-    for (int i = 1; i < n; i++) largest = std::max(largest, scores[i]);
     const int padded = (n + STRIP - 1) / STRIP * STRIP;
-    float lane[STRIP] = {};
+    for (int i = n; i < padded; i++) scores[i] = -INFINITY;
+    float lane[STRIP], largest = scores[0];
+    for (int l = 0; l < STRIP; l++) lane[l] = scores[l];
+    for (int i = STRIP; i < padded; i += STRIP)
+        for (int l = 0; l < STRIP; l++) lane[l] = scores[i + l] > lane[l] ? scores[i + l] : lane[l];
+    for (float part : lane) largest = std::max(largest, part);
+    for (float &part : lane) part = 0.0f;
     for (int i = 0; i < padded; i += STRIP)
         for (int l = 0; l < STRIP; l++) {
-            const float e = i + l < n ? exponential(scores[i + l] - largest) : 0.0f;
+            const float e = exponential(scores[i + l] - largest);
             scores[i + l] = e;
             lane[l] += e;
         }

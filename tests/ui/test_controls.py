@@ -22,7 +22,7 @@ def control(name: str) -> Control:
 
 def test_the_defaults_are_the_first_visitors() -> None:
     made = settings(TABLE, values())
-    assert made.params == DecodingParams(SamplingParams(temperature=0.0), "ngram", 4, Rule.REJECTION, 512)
+    assert made.params == DecodingParams(SamplingParams(temperature=0.0), "ngram", 3, Rule.REJECTION, 512)
     assert made.system == ""
 
 
