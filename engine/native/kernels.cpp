@@ -10,9 +10,11 @@
 // Three paths compute the same integers: AVX-512 VNNI, AVX2, and plain C++ (which is also the code to read first).
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <thread>
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include <immintrin.h>
@@ -526,6 +528,27 @@ struct Arena {
     }
 };
 
+// Where threads wait for each other, some hundred times in a pass, for microseconds each. So a waiting thread looks again
+// and again, and gives its processor away, without going to sleep, when another program has taken the one it waits for:
+// being woken up would cost more than all of the pass.
+class Meeting {
+  public:
+    void wait(int threads) {
+        const int round = round_.load(std::memory_order_relaxed);
+        if (arrived_.fetch_add(1, std::memory_order_acq_rel) == threads - 1) {
+            arrived_.store(0, std::memory_order_relaxed);
+            round_.store(round + 1, std::memory_order_release);
+            return;
+        }
+        for (int looked = 0; round_.load(std::memory_order_acquire) == round; looked++)
+            if (looked > PATIENCE) std::this_thread::yield();
+    }
+
+  private:
+    static constexpr int PATIENCE = 2000;
+    std::atomic<int> arrived_{0}, round_{0};
+};
+
 // The rounded activations of all rows of a pass.
 struct Acts {
     int8_t *quants;
@@ -549,6 +572,15 @@ struct Acts {
         const int64_t g = static_cast<int64_t>(r) * width / GROUP;
         round_row(x, width, quants + static_cast<int64_t>(r) * width, scale + g, total + g);
     }
+};
+
+// Which thread of how many this is; a region may get fewer threads than it asked for.
+struct Place {
+#ifdef _OPENMP
+    const int thread = omp_get_thread_num(), threads = omp_get_num_threads();
+#else
+    const int thread = 0, threads = 1;
+#endif
 };
 
 // This thread's share of n things: contiguous, so that memory is read in order.
@@ -635,13 +667,11 @@ void gl_layers(const Shape *s, const Layer *layers, const Row *rows, int32_t cou
     float *gated = arena.take<float>(static_cast<int64_t>(count) * s->mlp);
     const int64_t stride = longest + STRIP;
     float *all_scores = arena.take<float>(threads * 4 * stride);
+    Meeting meeting;
 #pragma omp parallel num_threads(threads)
     {
-#ifdef _OPENMP
-        const int me = omp_get_thread_num(), of = omp_get_num_threads();
-#else
-        const int me = 0, of = 1;
-#endif
+        const Place place;
+        const int me = place.thread, of = place.threads;
         float *scores = all_scores + me * 4 * stride;
         const Share mine(count, me, of);
         for (int n = 0; n < s->layers; n++) {
@@ -653,9 +683,9 @@ void gl_layers(const Shape *s, const Layer *layers, const Row *rows, int32_t cou
                 rms_norm(row, layer.attention_norm, hidden, s->epsilon, to);
                 narrow.round(r, to);
             }
-#pragma omp barrier
+            meeting.wait(of);
             multiply(layer.qkv, narrow.rows, count, qkv, qkv_width, false, me, of);
-#pragma omp barrier
+            meeting.wait(of);
             for (int r = mine.begin; r < mine.end; r++) {
                 float *q = qkv + static_cast<int64_t>(r) * qkv_width, *k = q + q_width, *v = k + kv_width;
                 const float *c = cosine + static_cast<int64_t>(r) * dim / 2, *d = sine + static_cast<int64_t>(r) * dim / 2;
@@ -673,7 +703,7 @@ void gl_layers(const Shape *s, const Layer *layers, const Row *rows, int32_t cou
                     for (int i = 0; i < dim; i++) value[i] = to_half(v[h * dim + i]);
                 }
             }
-#pragma omp barrier
+            meeting.wait(of);
             // Later rows look further, so they are dealt out in turn and not in one piece.
             for (int task = me; task < count * kv; task += of) {
                 const int r = task / kv, h = task % kv, shared = heads / kv;
@@ -682,23 +712,23 @@ void gl_layers(const Shape *s, const Layer *layers, const Row *rows, int32_t cou
                              rows[r].values + head, static_cast<int>(rows[r].position) + 1, dim, s->scale, scores, stride,
                              seen + static_cast<int64_t>(r) * q_width + h * shared * dim);
             }
-#pragma omp barrier
+            meeting.wait(of);
             for (int r = mine.begin; r < mine.end; r++) attended.round(r, seen + static_cast<int64_t>(r) * q_width);
-#pragma omp barrier
+            meeting.wait(of);
             multiply(layer.out, attended.rows, count, x, hidden, true, me, of);
-#pragma omp barrier
+            meeting.wait(of);
             for (int r = mine.begin; r < mine.end; r++) {
                 float *to = normed + static_cast<int64_t>(r) * hidden;
                 rms_norm(x + static_cast<int64_t>(r) * hidden, layer.mlp_norm, hidden, s->epsilon, to);
                 narrow.round(r, to);
             }
-#pragma omp barrier
+            meeting.wait(of);
             multiply_gated(layer.gate_up, narrow.rows, count, gated, s->mlp, me, of);
-#pragma omp barrier
+            meeting.wait(of);
             for (int r = mine.begin; r < mine.end; r++) wide.round(r, gated + static_cast<int64_t>(r) * s->mlp);
-#pragma omp barrier
+            meeting.wait(of);
             multiply(layer.down, wide.rows, count, x, hidden, true, me, of);
-#pragma omp barrier
+            meeting.wait(of);
         }
     }
 }
@@ -717,11 +747,8 @@ void gl_head(const Linear *w, const float *norm, float epsilon, const float *x, 
     }
 #pragma omp parallel num_threads(threads)
     {
-#ifdef _OPENMP
-        multiply(*w, acts.rows, count, out, w->outputs, false, omp_get_thread_num(), omp_get_num_threads());
-#else
-        multiply(*w, acts.rows, count, out, w->outputs, false, 0, 1);
-#endif
+        const Place place;
+        multiply(*w, acts.rows, count, out, w->outputs, false, place.thread, place.threads);
     }
 }
 
@@ -760,11 +787,8 @@ void gl_multiply(const Linear *w, const float *x, int32_t count, float *out, cha
     for (int r = 0; r < count; r++) acts.round(r, x + static_cast<int64_t>(r) * w->inputs);
 #pragma omp parallel num_threads(threads)
     {
-#ifdef _OPENMP
-        multiply(*w, acts.rows, count, out, w->outputs, false, omp_get_thread_num(), omp_get_num_threads());
-#else
-        multiply(*w, acts.rows, count, out, w->outputs, false, 0, 1);
-#endif
+        const Place place;
+        multiply(*w, acts.rows, count, out, w->outputs, false, place.thread, place.threads);
     }
 }
 
