@@ -11,6 +11,7 @@ const SILENCE_MS = 2500;  // the server speaks at least every second while a rep
 const ASK_AGAIN_MS = 2000;
 const LOADING_MS = 1000;
 const NEAR_END_PX = 48;
+const MAX_WRITTEN = 100_000;  // characters; a box with much more freezes the browser, and no model here reads as much
 
 const root = document.documentElement;
 const log = element.querySelector("[data-part=log]");
@@ -209,6 +210,16 @@ function onKey(event) {
   if (composing || event.isComposing) event.stopImmediatePropagation();
 }
 
+// A paste or drop that is far too long is turned away before the browser lays it out, which can take minutes.
+function onBeforeInput(event) {
+  const box = event.target;
+  if (box.tagName !== "TEXTAREA") return;
+  const added = (event.data ?? event.dataTransfer?.getData("text/plain") ?? "").length;
+  if (added < 2 || box.value.length - (box.selectionEnd - box.selectionStart) + added <= MAX_WRITTEN) return;
+  event.preventDefault();
+  put("notice", document.querySelector("[data-text=paste]").innerHTML);
+}
+
 // ---- start
 
 // What Gradio calls before it sends an event: fills in which conversation this page shows.
@@ -233,6 +244,7 @@ on("click", onClick);
 on("change", onChange);
 on("keydown", onKey);
 on("keypress", onKey);
+on("beforeinput", onBeforeInput);
 
 function watchOver() {
   const now = Date.now();

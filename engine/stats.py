@@ -57,6 +57,7 @@ class Summary:
     ttft_s: float | None
     tpot_s: float | None
     decode_s: float
+    plain_s: float
     draft_s: float
     verify_s: float
     sample_s: float
@@ -181,6 +182,7 @@ class Tally:
             ttft_s=self.ttft_s,
             tpot_s=_ratio(decode_s, self.decoded),
             decode_s=decode_s,
+            plain_s=self.plain_s,
             draft_s=self.draft_s,
             verify_s=self.verify_s,
             sample_s=self.sample_s,

@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from html import escape
 
 from engine.config import DecodingParams, Message
-from engine.engine import Engine, Facts, State
+from engine.engine import Engine, Facts, State, Status
 from engine.errors import Busy, ContextFull, EngineError
 from engine.events import Prefilled
 from engine.stream import Stream
-from ui import controls, patches, render
+from ui import controls, patches
 from ui.patches import Patch
 from ui.render import both
 from ui.sessions import Live, Sessions
@@ -96,8 +96,8 @@ class Handlers:
         live = self.sessions.begin(conversation.id)
         key = conversation.next_key
         try:
-            async for notice in self.until_loaded(live):
-                yield patches.notice(conversation, notice) | {"running": True}
+            async for status in self.until_loaded(live):
+                yield patches.still_loading(conversation, status, self.facts())
             if live.stopped:
                 yield patches.notice(conversation, both("notice.unsent"))
                 return
@@ -122,11 +122,15 @@ class Handlers:
             if left := self.sessions.find(conversation.id):
                 self.sessions.put(abandon(left, key))
 
-    async def until_loaded(self, live: Live) -> AsyncIterator[str]:
-        """What to say, time and again, while the engine loads; ends when it is loaded, has failed, or on Stop."""
+    async def until_loaded(self, live: Live) -> AsyncIterator[Status]:
+        """How far the engine is, time and again, while it loads; once more when that has ended. Nothing if it had."""
+        waited = False
         while not live.stopped and (status := self.engine.status()).state is State.LOADING:
-            yield render.loading_notice(status)
+            waited = True
+            yield status
             await asyncio.sleep(HEARTBEAT_S / 4)
+        if waited and not live.stopped:
+            yield status
 
     async def ask(
         self, live: Live, messages: Sequence[Message], params: DecodingParams, conversation_id: str = ""

@@ -207,7 +207,10 @@ def _log(options: Options) -> str:
 
 
 def _notices() -> str:
-    return '<p class="note" data-figure="note"></p><p class="notice" role="alert" data-part="notice"></p>'
+    return (
+        '<p class="note" data-figure="note"></p><p class="notice" role="alert" data-part="notice"></p>'
+        f'<span hidden data-text="paste">{both("notice.paste")}</span>'
+    )
 
 
 def _panel() -> str:

@@ -57,6 +57,17 @@ def notice(conversation: Conversation, html: str) -> Patch:
     return _patch(conversation, []) | {"notice": html}
 
 
+def still_loading(conversation: Conversation, status: Status, facts: Facts | None) -> Patch:
+    """A message waits for the engine. It says so above the box and in the header, and no longer in the blank page."""
+    notice_ = render.loading_notice(status, pending=True)
+    return _patch(conversation, []) | {
+        "figures": {"engine": render.engine_chip(status, facts), "note": render.note(facts)},
+        "loading": "",
+        "notice": notice_,
+        "running": True,
+    }
+
+
 def _patch(conversation: Conversation, turns: list[Patch]) -> Patch:
     return {
         "v": next(_versions),

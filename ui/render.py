@@ -82,7 +82,8 @@ def turn_foot(reply: Reply, ahead: int = 0) -> str:
         return f'<span class="busy">{both("log.reading")}{f" {reply.read:.0%}" if reply.read else ""}</span>'
     if reply.phase is Phase.RUNNING:
         return ""
-    parts = [_ending(reply), _written(reply)]
+    outgrown = both("end.drafter_context") if reply.outgrown else ""
+    parts = [_ending(reply), outgrown, _written(reply)]
     return "<br>".join(part for part in parts if part)
 
 
@@ -136,7 +137,7 @@ def figures(reply: Tally, conversation: Tally, probing: bool = True) -> dict[str
     shown = {"spec": speed(window.spec_tok_s), "plain": speed(window.baseline.tok_s), "speedup": times(window.speedup)}
     return {
         **shown,
-        "verdict": _verdict(window.speedup),
+        "verdict": _verdict(window.speedup, window.acceptance_length),
         "baseline": _baseline(window, alone, probing),
         "line": both("panel.line", **shown) if window.spec_tok_s is not None else both("panel.idle"),
         "now": speed(own.now_tok_s),
@@ -160,10 +161,15 @@ def bars(reply: Tally, conversation: Tally) -> dict[str, float]:
     return {"spec": spec / longest, "plain": plain / longest} if longest else {"spec": 0.0, "plain": 0.0}
 
 
-def _verdict(speedup: float | None) -> str:
-    """A slow-down is said as plainly as a speed-up; within 2 % nothing is claimed."""
+def _verdict(speedup: float | None, tokens_a_round: float | None = None) -> str:
+    """A slow-down is said as plainly as a speed-up; within 2 % nothing is claimed.
+
+    A round with guesses takes at least as long as one without. So more than its tokens is a disturbed measurement.
+    """
     if speedup is None:
         return ""
+    if tokens_a_round is not None and speedup > max(1.02, 1.1 * tokens_a_round):
+        return both("panel.doubtful")
     if speedup < 0.98:
         return both("panel.slower")
     return both("panel.faster" if speedup > 1.02 else "panel.same")
@@ -210,14 +216,15 @@ def loading(status: Status) -> str:
     return f'<span class="busy">{both(f"load.{status.phase}")}{share}</span>'
 
 
-def loading_notice(status: Status) -> str:
-    """The same at full width, with a bar; "" once the engine is ready."""
+def loading_notice(status: Status, pending: bool = False) -> str:
+    """The same at full width, with a bar; "" once the engine is ready. `pending`: a message already waits for it."""
     if status.state is State.FAILED:
         return f'<p class="error" role="alert">{both("load.failed")} {escape(status.message)}</p>'
     if status.state is not State.LOADING:
         return ""
+    note = "load.pending" if pending else "load.note"
     bar = "<progress></progress>" if status.fraction is None else f'<progress value="{status.fraction:.3f}"></progress>'
-    return f"<p>{loading(status)}</p>{bar}<p>{both('load.note')}</p>"
+    return f"<p>{loading(status)}</p>{bar}<p>{both(note)}</p>"
 
 
 def legend() -> str:

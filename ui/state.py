@@ -14,6 +14,7 @@ from engine.events import (
     Event,
     Finished,
     FinishReason,
+    KReason,
     Outcome,
     Prefilled,
     Prefilling,
@@ -68,7 +69,11 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One reply so far. `read` is how much of a long prompt has been read, 0 to 1."""
+    """One reply so far.
+
+    read: how much of a long prompt has been read, 0 to 1. outgrown: a round went without guesses because the drafter's
+    own context was full.
+    """
 
     phase: Phase = Phase.WAITING
     read: float = 0.0
@@ -77,6 +82,7 @@ class Reply:
     seed: int | None = None
     reason: FinishReason | None = None
     message: str = ""
+    outgrown: bool = False
 
     @property
     def text(self) -> str:
@@ -122,6 +128,8 @@ def advance(reply: Reply, events: Sequence[Event]) -> Reply:
             reply = replace(reply, phase=Phase.RUNNING, seed=event.seed)
         elif isinstance(event, Round):
             blocks.append(round_pieces(event))
+            if event.k_reason is KReason.DRAFTER_CONTEXT and event.k_requested == 0:
+                reply = replace(reply, outgrown=True)
         else:
             reply = _finished(reply, event)
     return replace(reply, blocks=(*reply.blocks, *blocks), tally=tally)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from string import Formatter
+from typing import Any, Literal
 
 Lang = Literal["en", "zh"]
 LANGS: tuple[Lang, ...] = ("en", "zh")
@@ -46,6 +47,10 @@ TEXT: dict[str, tuple[str, str]] = {
         "You can already write: your message is sent as soon as the model is ready.",
         "现在就可以写：模型一准备好，消息就会发出去。",
     ),
+    "load.pending": (
+        "Your message is sent as soon as the model is ready.",
+        "模型一准备好，你的消息就会发出去。",
+    ),
     # transcript
     "log.label": ("Conversation", "对话内容"),
     "log.you": ("You", "你"),
@@ -60,7 +65,7 @@ TEXT: dict[str, tuple[str, str]] = {
     "log.reading": ("Reading your message", "正在读你的消息"),
     # how a reply ended
     "end.length": (
-        "Cut off at {count} tokens. Raise “Longest reply” to let it go on.",
+        "Cut off at {count} {count:token|tokens}. Raise “Longest reply” to let it go on.",
         "写到 {count} 个 token 就截断了。想让它写完，就调大“回答上限”。",
     ),
     "end.context": (
@@ -73,14 +78,21 @@ TEXT: dict[str, tuple[str, str]] = {
         "Something went wrong: {message} What was written is kept; press Retry to try again.",
         "出错了：{message} 已写的部分都在，可以点“重试”。",
     ),
+    "end.drafter_context": (
+        "The conversation outgrew the drafter's memory: from there on it was written without guesses.",
+        "对话长到草稿模型的上下文装不下了，后面的部分没有再猜。",
+    ),
     "end.figures": (
-        "{tokens} tokens · {green} guessed right · {red} thrown away · seed {seed}",
+        "{tokens} {tokens:token|tokens} · {green} guessed right · {red} thrown away · seed {seed}",
         "{tokens} 个 token · 猜中 {green} 个 · 扔掉 {red} 个 · 种子 {seed}",
     ),
-    "end.plain": ("{tokens} tokens, plain decoding · seed {seed}", "{tokens} 个 token，普通解码 · 种子 {seed}"),
+    "end.plain": (
+        "{tokens} {tokens:token|tokens}, plain decoding · seed {seed}",
+        "{tokens} 个 token，普通解码 · 种子 {seed}",
+    ),
     # screen reader
     "say.started": ("The reply has started.", "开始回答了。"),
-    "say.finished": ("The reply is finished: {tokens} tokens.", "回答结束，共 {tokens} 个 token。"),
+    "say.finished": ("The reply is finished: {tokens} {tokens:token|tokens}.", "回答结束，共 {tokens} 个 token。"),
     # special tokens
     "special.end_of_turn": ("end of turn", "回合结束"),
     "special.start_of_turn": ("start of turn", "回合开始"),
@@ -103,6 +115,10 @@ TEXT: dict[str, tuple[str, str]] = {
     "panel.slower": ("slower than plain here", "这里比普通解码还慢"),
     "panel.same": ("about the same as plain", "和普通解码差不多"),
     "panel.faster": ("faster than plain", "比普通解码快"),
+    "panel.doubtful": (
+        "more than guessing can give: the machine was busy",
+        "高过了推测能带来的上限：测的时候机器正忙",
+    ),
     "panel.idle": ("Nothing measured yet.", "还没有测到数据。"),
     "panel.measuring": ("Plain speed: measuring, {n} of {need}", "普通解码的速度：正在测，{n} / {need}"),
     "panel.measured": (
@@ -210,6 +226,10 @@ TEXT: dict[str, tuple[str, str]] = {
         "“{label}” must be blank or a whole number from 0 up. Your message is kept.",
         "“{label}”留空，或者填一个不小于 0 的整数。你写的消息还在。",
     ),
+    "notice.paste": (
+        "Too long to paste: the box takes at most 100,000 characters. What was in it is unchanged.",
+        "粘贴的内容太长了：输入框最多放 100,000 个字符。框里原来的内容没有变。",
+    ),
     "notice.context": (
         "Too long: {prompt} tokens, and the model reads at most {context}. "
         "Shorten the message or clear the conversation. Your message is kept.",
@@ -230,6 +250,16 @@ TEXT: dict[str, tuple[str, str]] = {
 }
 
 
+class _Counting(Formatter):
+    """`{count:token|tokens}` chooses the singular or the plural by the number."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if "|" not in format_spec:
+            return str(super().format_field(value, format_spec))
+        one, many = format_spec.split("|")
+        return one if value == 1 else many
+
+
 def text(key: str, lang: Lang, **values: object) -> str:
     """The words for `key`. An unknown key is a mistake in the program and raises KeyError."""
-    return TEXT[key][LANGS.index(lang)].format(**values)
+    return _Counting().vformat(TEXT[key][LANGS.index(lang)], (), values)

@@ -1,4 +1,4 @@
-"""python -m engine.bench speed | lossless: every figure that the README quotes comes from here."""
+"""python -m engine.bench speed | lossless | baseline: every figure that the README quotes comes from here."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from engine.bench.pairs import PairRun, differing, margin, report_of, run_pairs, table
-from engine.bench.prompts import read_prompts
+from engine.bench.pairs import PairRun, differing, margin, report_of, run_baselines, run_pairs, table
+from engine.bench.prompts import Prompt, read_prompts
 from engine.config import MAX_K, DecodingParams, EngineConfig, Rule, SamplingParams
 from engine.engine import Engine, State
 from engine.errors import EngineError
@@ -24,6 +24,7 @@ def parser() -> argparse.ArgumentParser:
             "lossless",
             "the same runs: how many token sequences are identical, and for each difference where and how close",
         ),
+        ("baseline", "the live baseline, from probes, against plain-only runs of the same replies"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--prompts", type=Path, required=True, help="JSON lines in Spec-Bench's format")
@@ -84,12 +85,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     facts = engine.facts()
     print(f"{facts.target}, {facts.weights}, {facts.kernel}, {facts.threads} threads, drafter {name}, K = {args.k}")
     try:
-        runs = run_pairs(engine, prompts, params, lambda line: print(line, file=sys.stderr, flush=True))
-        report = report_of(runs)
-        print(table(report))
-        if args.command == "lossless":
-            report["differences"] = [_difference(engine, run, params) for run in differing(runs)]
-            print(f"identical: {report['overall']['identical']} of {report['overall']['prompts']}")
+        report = _run(args.command, engine, prompts, params)
     finally:
         engine.close()
     report["settings"] = {
@@ -97,6 +93,24 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "drafter": name, "k": args.k, "temperature": args.temperature, "top_p": args.top_p, "rule": str(args.rule),
         "max_new_tokens": args.max_new_tokens, "seed": args.seed,
     }  # fmt: skip
+    return report
+
+
+def _run(command: str, engine: Engine, prompts: list[Prompt], params: DecodingParams) -> dict[str, Any]:
+    def progress(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    if command == "baseline":
+        report = run_baselines(engine, prompts, params, progress)
+        live, plain, ratio = (report[key] or 0.0 for key in ("live_tok_s", "plain_tok_s", "ratio"))
+        print(f"live {live:.2f} tok/s ({report['probes']} probes), plain-only {plain:.2f} tok/s, ratio {ratio:.3f}")
+        return report
+    runs = run_pairs(engine, prompts, params, progress)
+    report = report_of(runs)
+    print(table(report))
+    if command == "lossless":
+        report["differences"] = [_difference(engine, run, params) for run in differing(runs)]
+        print(f"identical: {report['overall']['identical']} of {report['overall']['prompts']}")
     return report
 
 

@@ -87,6 +87,33 @@ def run_pairs(
     return runs
 
 
+def run_baselines(
+    engine: Engine, prompts: Sequence[Prompt], params: DecodingParams, report: Callable[[str], None]
+) -> dict[str, Any]:
+    """The live baseline (probes in the midst of speculation) against plain-only runs of the same replies.
+
+    Both are ratios of sums over all prompts; which of the two runs goes first alternates. Keys: live_tok_s, plain_tok_s,
+    ratio (live over plain-only), probes, prompts.
+    """
+    plain = replace(params, num_speculative_tokens=0)
+    reply(engine, Prompt("", "Say hello, hello, hello."), replace(params, max_new_tokens=16))
+    sides: dict[bool, list[Summary]] = {True: [], False: []}
+    for n, prompt in enumerate(prompts, 1):
+        for live in (True, False) if n % 2 else (False, True):
+            sides[live].append(reply(engine, prompt, params if live else plain).summary)
+        report(f"{n}/{len(prompts)} {prompt.category}: {sides[True][-1].baseline.n} probes")
+    plain_rounds = {live: sum(s.rounds - s.spec_rounds for s in side) for live, side in sides.items()}
+    plain_s = {live: sum(s.plain_s for s in side) for live, side in sides.items()}
+    live_tok_s, plain_tok_s = (_ratio(plain_rounds[live], plain_s[live]) for live in (True, False))
+    return {
+        "live_tok_s": live_tok_s,
+        "plain_tok_s": plain_tok_s,
+        "ratio": _ratio(live_tok_s or 0.0, plain_tok_s or 0.0),
+        "probes": plain_rounds[True],
+        "prompts": len(prompts),
+    }
+
+
 def _progress(run: PairRun) -> str:
     plain, spec = run.plain.summary.overall_tok_s, run.spec.summary.overall_tok_s
     same = "same text" if run.first_difference is None else f"differs at token {run.first_difference}"

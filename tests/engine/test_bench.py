@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from engine.bench import __main__ as bench
+from engine.bench import pairs
 from engine.bench.pairs import margin, report_of, run_pairs, table
 from engine.bench.prompts import CATEGORIES, Prompt, read_prompts, spread
 from engine.config import DecodingParams, Message, Rule, SamplingParams
@@ -127,4 +128,13 @@ def test_replies_of_one_token_give_no_figure_and_no_infinity() -> None:
     assert report["overall"]["speedup"] is None and report["overall"]["plain_tok_s"] is None
     assert all(math.isfinite(value) for value in report["overall"].values() if value is not None)
     assert "overall" in table(report) and "inf" not in table(report)
+    engine.close()
+
+
+def test_the_baseline_report_compares_probes_with_plain_rounds() -> None:
+    engine = fake_engine(LANGUAGE)
+    params = DecodingParams(SamplingParams(seed=3), "ngram", 3, max_new_tokens=60)
+    report = pairs.run_baselines(engine, [Prompt("qa", f"hello {i}") for i in range(2)], params, lambda line: None)
+    assert report["prompts"] == 2 and 4 <= report["probes"] <= 2 * 59
+    assert report["ratio"] == pytest.approx(report["live_tok_s"] / report["plain_tok_s"])
     engine.close()

@@ -348,8 +348,10 @@ def test_a_message_waits_for_the_model_and_then_goes_out(engine: FakeEngine) -> 
             engine.state = Status(State.READY, "ready", 1.0)
         return patches
 
-    first, *_, last = run(story)
+    first, second, *_, last = run(story)
     assert "Fetching the model" in first["notice"] and first["running"] and "took" not in first
+    assert "42 %" in first["figures"]["engine"] and first["loading"] == ""
+    assert second["notice"] == "" and "bit-exact" in second["figures"]["engine"] and second["running"]
     assert last["took"] == 1 and not last["running"]
 
 

@@ -178,6 +178,23 @@ def test_a_refused_message_stays_in_the_box(page: Visit, engine: FakeEngine) -> 
     assert page.page.input_value("#gl-box textarea") == long and not page.texts(".turn")
 
 
+def test_a_paste_that_is_far_too_long_is_turned_away(page: Visit) -> None:
+    box = page.page.locator("#gl-box textarea")
+    page.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    paste = "async (count) => navigator.clipboard.writeText('word '.repeat(count))"
+    page.page.evaluate(paste, 10)
+    box.fill("before ")
+    box.press("End")
+    box.press("Control+V")
+    assert box.input_value() == "before " + "word " * 10
+    page.page.evaluate(paste, 200_000)
+    box.press("Control+V")
+    page.page.wait_for_function(
+        "() => document.querySelector('[data-part=notice]').innerText.includes('Too long to paste')"
+    )
+    assert box.input_value() == "before " + "word " * 10
+
+
 def test_stop_keeps_the_words_and_the_next_message_is_answered(page: Visit, engine: FakeEngine) -> None:
     engine.hold_after = 20
     page.send("hello")
@@ -372,8 +389,15 @@ def test_loading_is_shown_and_the_message_goes_out_when_it_is_done(
     early.page.wait_for_function("() => document.querySelector('.loading')?.innerText.includes('42 %')")
     early.send("hello")
     early.page.wait_for_selector("#gl-stop", state="visible")
-    assert not engine.asked
+    early.page.wait_for_function("() => document.querySelector('.notice').innerText.includes('Your message is sent')")
+    assert not engine.asked and not early.page.inner_text(".loading")
+    engine.state = Status(State.LOADING, "load")
+    early.page.wait_for_function("() => document.querySelector('.chip-engine').innerText.includes('Loading')")
+    engine.hold_after = 20
     engine.state = Status(State.READY, "ready", 1.0)
+    early.wait_turns(1, "running")
+    assert "bit-exact" in early.page.inner_text(".chip-engine")  # already while the first reply is written
+    engine.gate.set()
     early.wait_turns(1)
     early.page.wait_for_function("() => document.querySelector('.chip-engine')?.innerText.includes('bit-exact')")
 

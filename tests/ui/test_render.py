@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine.config import DecodingParams
 from engine.engine import Facts, State, Status
-from engine.events import FinishReason
+from engine.events import FinishReason, KReason, Round
 from engine.text import NO_SYSTEM, NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, Script, play
 from ui import render
@@ -169,6 +169,12 @@ def test_a_slow_down_is_said_plainly() -> None:
     assert "same as plain" in render._verdict(1.0)
 
 
+def test_a_speed_up_that_guessing_cannot_give_is_not_claimed() -> None:
+    assert "faster than plain" in render._verdict(2.9, 3.0)
+    assert "machine was busy" in render._verdict(11.8, 3.2)
+    assert "same as plain" in render._verdict(1.0, 0.5)
+
+
 def test_bars_share_one_scale() -> None:
     done = advance(Reply(), play(Script(text=DEFAULT_TEXT * 3), DecodingParams(probe_every=4))).tally
     bars = render.bars(done, done)
@@ -186,3 +192,14 @@ def test_every_ending_has_its_words(reason: FinishReason) -> None:
 def test_every_phase_of_loading_has_its_words(phase: str) -> None:
     assert "42 %" in render.loading_notice(Status(State.LOADING, phase, 0.42))
     assert "value" not in render.loading_notice(Status(State.LOADING, phase))
+
+
+def test_a_drafter_whose_context_is_full_is_named_under_the_reply() -> None:
+    events = play(Script(text=DEFAULT_TEXT), DecodingParams())
+    last = max(i for i, event in enumerate(events) if isinstance(event, Round))
+    words = "outgrew the drafter"
+    assert words not in render.turn_foot(advance(Reply(), events))
+    shortened = replace(events[last], k_reason=KReason.DRAFTER_CONTEXT, k_requested=1)
+    assert words not in render.turn_foot(advance(Reply(), [*events[:last], shortened, *events[last + 1 :]]))
+    full = replace(shortened, k_requested=0)
+    assert words in render.turn_foot(advance(Reply(), [*events[:last], full, *events[last + 1 :]]))

@@ -44,6 +44,12 @@ def test_no_key_is_missing() -> None:
     assert named <= set(TEXT), named - set(TEXT)
 
 
+def test_one_token_is_not_several() -> None:
+    assert text("say.finished", "en", tokens=1).endswith(": 1 token.")
+    assert text("say.finished", "en", tokens=21).endswith(": 21 tokens.")
+    assert "at 1 token." in text("end.length", "en", count=1)
+
+
 def test_an_unknown_key_is_a_mistake_that_shows() -> None:
     with pytest.raises(KeyError):
         text("no.such.key", "en")
