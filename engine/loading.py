@@ -124,7 +124,7 @@ def _load_native(place: Place, kernels: Kernels, threads: int) -> Loaded:
             backend, template, generation["eos_token_id"], config["bos_token_id"], config["vocab_size"]
         ),
         name=place.name,
-        weights=f"{place.origin}, as it is",
+        weights=place.origin,
         kernel=f"native integer kernel, {kernels.path}",
         context_len=network.shape.context_len,
         device="cpu",
