@@ -196,8 +196,11 @@ class CachePool:
         return self._idle.pop(key, None) or Cache()
 
     def release(self, key: str, cache: Cache) -> None:
-        """Give a cache back for the next turn; the least recently used go when memory is short. Key "": dropped."""
-        if not key:
+        """Give a cache back for the next turn; the least recently used go when memory is short.
+
+        Key "", or nothing in it: dropped.
+        """
+        if not key or not cache.nbytes:
             return
         self._idle[key] = cache
         self._idle.move_to_end(key)

@@ -128,13 +128,14 @@ class Tally:
         if round_.kind is not RoundKind.PROBE:
             common = replace(common, recent=(*self.recent, (emitted, round_.total_s))[-RECENT_ROUNDS:])
         if round_.kind is not RoundKind.SPECULATIVE:
-            samples = (*self.plain_samples, round_.total_s)[-self.SAMPLES_KEPT :] if emitted else self.plain_samples
+            # A stop string may have left a round no token: its time would then stand for nothing.
+            plain_s = round_.total_s if emitted else 0.0
             return replace(
                 common,
                 plain_rounds=self.plain_rounds + 1,
                 plain_tokens=self.plain_tokens + emitted,
-                plain_s=self.plain_s + round_.total_s,
-                plain_samples=samples,
+                plain_s=self.plain_s + plain_s,
+                plain_samples=(*self.plain_samples, plain_s)[-self.SAMPLES_KEPT :] if emitted else self.plain_samples,
             )
         outcomes = [decision.outcome for decision in round_.decisions]
         return replace(

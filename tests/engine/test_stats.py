@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.config import Rule
@@ -83,3 +85,9 @@ def test_a_conversation_adds_up_over_replies() -> None:
         for event in (PREFILLED, round_("a", 1.0), PROBE, PROBE, Finished(FinishReason.STOP, "", ())):
             tally = tally.add(event)
     assert tally.summary().baseline.n == 4 and tally.summary().tokens == 2 * 5
+
+
+def test_a_probe_that_a_stop_string_cut_to_nothing_counts_for_nothing() -> None:
+    cut = replace(PROBE, tokens=())
+    s = summarise([PREFILLED, PROBE, PROBE, PROBE, cut])
+    assert s.baseline.n == 3 and s.baseline.tok_s == pytest.approx(2.0)
