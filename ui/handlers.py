@@ -12,7 +12,7 @@ from html import escape
 from engine.config import DecodingParams, Message
 from engine.engine import Engine, Facts, State, Status
 from engine.errors import Busy, ContextFull, EngineError
-from engine.events import Prefilled
+from engine.events import Finished, Prefilled
 from engine.stream import Stream
 from ui import controls, patches
 from ui.patches import Patch
@@ -155,6 +155,9 @@ class Handlers:
         told = 0.0
         while not stream.done:
             events = stream.take(0)
+            if any(isinstance(event, Finished) for event in events):
+                # Before the page hears of it, since it may send the next message at once.
+                self.sessions.end(conversation_id, live)
             if events or time.monotonic() - told > HEARTBEAT_S:
                 conversation = self.sessions.find(conversation_id)
                 if conversation is None or conversation.turns[-1].key != key:

@@ -97,9 +97,12 @@ class _Page:
         writes: dict[str, Any] = {"js": FILL, "preprocess": False, "concurrency_limit": None, **PRIVATE}
         quick: dict[str, Any] = {"queue": False, "preprocess": False, **PRIVATE}
         id_, log = self.conversation, self.log
+        # "multiple": a message sent the moment the last reply ends must not be dropped because Gradio is not done with it;
+        # that only one reply runs at a time is the server's to say.
         gr.on(
-            [send.click, self.box.submit], self.on_send, [id_, self.box, *self.settings], log, **writes | {"js": SEND}
-        )
+            [send.click, self.box.submit], self.on_send, [id_, self.box, *self.settings], log,
+            **writes | {"js": SEND, "trigger_mode": "multiple"},
+        )  # fmt: skip
         retry.click(self.on_retry, [id_, *self.settings], log, **writes)
         log.example(self.on_example, [id_, *self.settings], [log, self.temperature], **writes)
         stop.click(self.on_stop, id_, None, js=FILL, **quick)

@@ -14,7 +14,7 @@ from ui.controls import Options
 
 pytestmark = [pytest.mark.model, pytest.mark.browser]
 
-PROMPT = "List the numbers from one to twelve in words, then list them once more, then once more."
+PROMPT = "Write a Python class for a bank account with deposit, withdraw and balance methods."
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_a_first_visit(real_engine: Engine, launch_page: Callable[..., str], vis
     assert "SmolLM2-135M-Instruct" in page.page.inner_text("body")
     page.send(PROMPT)
     page.wait_turns(1)
-    assert "two" in page.reply().lower()
+    assert "def" in page.reply()
     assert page.texts(".turn .t.draft"), "no green token"
     assert page.texts(".turn .t.rejected"), "no red token"
     assert float(page.page.inner_text("[data-figure=plain]")) > 0
@@ -72,7 +72,7 @@ def test_shared_noise_writes_the_same_words_for_any_k(real_engine: Engine) -> No
 
 
 def test_a_drafter_that_copies_is_accepted_where_the_text_repeats(real_engine: Engine) -> None:
-    params = DecodingParams(max_new_tokens=48)
+    params = DecodingParams(max_new_tokens=120)
     events = list(real_engine.stream([Message("user", PROMPT)], params))
     outcomes = [d.outcome for event in events if isinstance(event, Round) for d in event.decisions]
     assert Outcome.ACCEPTED in outcomes and Outcome.REJECTED in outcomes
