@@ -421,3 +421,20 @@ def test_the_settings_reach_the_engine(engine: FakeEngine) -> None:
     assert engine.asked[0].messages[0].content == "Be brief."
     run(lambda: everything(handlers.send(id_, "hello", with_values(plain_only=True))))
     assert engine.asked[1].params == replace(engine.asked[1].params, num_speculative_tokens=0)
+
+
+def test_a_message_may_follow_the_moment_the_page_hears_of_the_end(engine: FakeEngine) -> None:
+    """When the patch that ends a reply is out, the next message must not meet a reply that is still being put away."""
+    handlers = Handlers(engine, Options())
+
+    async def two_in_a_row() -> str:
+        conversation = ""
+        async for patch in handlers.send("", "hello", VALUES):
+            conversation = patch["conversation"]
+            if patch["turns"] and not patch["running"]:
+                second = await everything(handlers.send(conversation, "again", VALUES))
+                return str(second[0].get("notice", ""))
+        raise AssertionError("the reply never ended")
+
+    assert run(two_in_a_row) != both("notice.busy")
+    assert len(engine.asked) == 2
