@@ -1,6 +1,6 @@
 """GGUF -> a folder from which a start is quick, made once: configuration, tokeniser, and the weights in one of two forms.
 
-TILES: the GGUF's own numbers, reordered for the native kernels (linear.py). BF16: as transformers keeps models.
+TILES: the GGUF's own numbers, reordered for the native kernels (native/tiles.py). BF16: as transformers keeps models.
 Only what the default model needs: the Llama family with SmolLM's tokeniser. Other files are refused by name.
 """
 
@@ -113,7 +113,7 @@ def _write_tiles(reader: Any, facts: dict[str, Any], folder: Path, progress: Pro
     """One entry a packed matrix, queries, keys and values joined, gate and up interleaved; norms as they are."""
     from safetensors.numpy import save_file
 
-    from engine.linear import interleaved, joined, tiles
+    from engine.native.tiles import interleaved, joined, tiles
 
     blocks, arrays = _blocks(reader)
     layers = int(facts["llama.block_count"])
@@ -131,7 +131,7 @@ def _write_tiles(reader: Any, facts: dict[str, Any], folder: Path, progress: Pro
 
 def _blocks(reader: Any) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
     """(quantised matrices, float32 vectors) by GGUF name. Raises LoadError for a type without tiles."""
-    from engine.linear import read_blocks
+    from engine.native.tiles import read_blocks
 
     matrices, vectors = {}, {}
     for tensor in reader.tensors:

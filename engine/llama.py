@@ -1,20 +1,12 @@
-"""The Llama family on the native kernels: the whole forward pass in two calls, over weights that stay in their tiles."""
+"""The Llama family: sizes and rotations, shared by every way to run it."""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from engine.errors import LoadError
-from engine.linear import GROUP, LANES, TILE_BYTES
-from engine.model import Span
-from engine.native import Kernels, Layer, Linear, Row, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,96 +46,3 @@ def rope_tables(shape: LlamaShape) -> tuple[Tensor, Tensor]:
     speeds = shape.rope_base ** (-torch.arange(0, shape.dim, 2, dtype=torch.float64) / shape.dim)
     angles = torch.arange(shape.context_len, dtype=torch.float64)[:, None] * speeds
     return angles.cos().float(), angles.sin().float()
-
-
-class NativeLlama:
-    """A `Network`. What a row becomes does not depend on what is computed beside it, so speculation is exact to the bit.
-
-    Keys and values are float16, one storage for all layers: [layers * kv heads, capacity, dim], where each 16 keys are
-    transposed among themselves (see kernels.cpp). The weights may be a memory map; they are never written to.
-    """
-
-    def __init__(self, shape: LlamaShape, weights: dict[str, Tensor], kernels: Kernels, threads: int) -> None:
-        """weights: the entries of a tiles.safetensors (see `convert`). Raises LoadError where they do not fit the shape."""
-        self.shape = shape
-        self.vocab_size = shape.vocab_size
-        self.device = torch.device("cpu")
-        self._library = kernels.library
-        self._threads = threads
-        self._weights = weights
-        self._cosine, self._sine = rope_tables(shape)
-        self._head = self._linear("output" if "output" in weights else "token_embd", shape.hidden, shape.vocab_size)
-        self._embedding = self._linear("token_embd", shape.hidden, shape.vocab_size)
-        self._norm = self._vector("output_norm.weight")
-        self._layers = (Layer * shape.layers)(*map(self._layer, range(shape.layers)))
-        self._native_shape = Shape(
-            shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.dim, shape.mlp,
-            1, shape.epsilon, shape.dim**-0.5,
-        )  # fmt: skip
-        self._scratch = torch.empty(0, dtype=torch.uint8)
-
-    @classmethod
-    def load(cls, folder: Path, config: dict[str, Any], kernels: Kernels, threads: int) -> NativeLlama:
-        """From a folder made by `convert` in the form TILES; the weights are mapped, not read. Raises LoadError."""
-        from safetensors.torch import load_file
-
-        return cls(LlamaShape.read(config), load_file(folder / "tiles.safetensors"), kernels, threads)
-
-    def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
-        shape, library, count = self.shape, self._library, len(token_ids)
-        rows = (Row * count)()
-        longest = 0
-        for span in spans:
-            end = span.begin + span.count
-            longest = max(longest, end)
-            like = (shape.layers * shape.kv_heads, shape.dim)
-            keys, values = span.cache.room(0, span.begin, end, like, torch.float16, self.device)
-            where = (keys.data_ptr(), values.data_ptr(), keys.shape[1])
-            for i in range(span.count):
-                rows[span.row + i] = Row(*where, span.begin + i)
-        hidden = torch.empty(count, shape.hidden)
-        cosine, sine = self._cosine[positions], self._sine[positions]
-        scratch = self._scratch_for(count, longest)
-        library.gl_rows(ctypes.byref(self._embedding), token_ids.data_ptr(), count, hidden.data_ptr())
-        library.gl_layers(
-            ctypes.byref(self._native_shape), self._layers, rows, count, cosine.data_ptr(), sine.data_ptr(),
-            hidden.data_ptr(), None, scratch, longest, self._threads,
-        )  # fmt: skip
-        wanted = hidden[logit_rows]
-        logits = torch.empty(len(wanted), shape.vocab_size)
-        if len(wanted):
-            library.gl_head(
-                ctypes.byref(self._head), self._norm, shape.epsilon, wanted.data_ptr(), len(wanted),
-                logits.data_ptr(), scratch, self._threads,
-            )  # fmt: skip
-        return logits
-
-    def _scratch_for(self, rows: int, longest: int) -> int:
-        """Working memory, kept from pass to pass."""
-        needed = self._library.gl_scratch_bytes(ctypes.byref(self._native_shape), rows, longest, self._threads)
-        if len(self._scratch) < needed:
-            self._scratch = torch.empty(needed, dtype=torch.uint8)
-        return self._scratch.data_ptr()
-
-    def _layer(self, n: int) -> Layer:
-        s, at = self.shape, f"blk.{n}."
-        return Layer(
-            attention_norm=self._vector(f"{at}attn_norm.weight"),
-            mlp_norm=self._vector(f"{at}ffn_norm.weight"),
-            qkv=self._linear(f"{at}qkv", s.hidden, (s.heads + 2 * s.kv_heads) * s.dim),
-            out=self._linear(f"{at}out", s.heads * s.dim, s.hidden),
-            gate_up=self._linear(f"{at}gate_up", s.hidden, 2 * s.mlp),
-            down=self._linear(f"{at}down", s.mlp, s.hidden),
-        )
-
-    def _linear(self, name: str, inputs: int, outputs: int) -> Linear:
-        tiles = self._weights[name]
-        bits = next((bits for bits, size in TILE_BYTES.items() if tiles.shape[-1] == size), 0)
-        if not bits or tiles.shape[:2] != (outputs // LANES, inputs // GROUP):
-            raise LoadError(
-                f"The weights {name} do not fit the model's configuration: delete the cache and start again."
-            )
-        return Linear(tiles.data_ptr(), None, bits, inputs, outputs)
-
-    def _vector(self, name: str) -> int:
-        return self._weights[name].data_ptr()

@@ -101,7 +101,7 @@ def _kernels(target: str, wanted: str, where: Any, progress: Progress) -> Kernel
 def _load_native(place: Place, kernels: Kernels, threads: int) -> Loaded:
     from engine.exactness import remembered
     from engine.fetch import DEFAULT_MODEL, cache_folder
-    from engine.llama import NativeLlama
+    from engine.native.llama import NativeLlama
 
     try:
         config, tokens, generation = (

@@ -22,10 +22,11 @@ import engine.native as native
 from engine import exactness
 from engine.convert import unpermuted
 from engine.errors import LoadError
-from engine.linear import Blocks, integer_sums, interleaved, joined, multiply, read_blocks, rounded, tiles
-from engine.llama import LlamaShape, NativeLlama
+from engine.llama import LlamaShape
 from engine.model import Cache, Model, Request, TransformersNetwork, attend_spans
 from engine.native import Kernels, Linear
+from engine.native.llama import NativeLlama
+from engine.native.tiles import Blocks, integer_sums, interleaved, joined, multiply, read_blocks, rounded, tiles
 from tests.fakes import FakeNetwork, hashed_logits
 
 COMPILER = next(filter(None, map(shutil.which, native.COMPILERS)), None)
