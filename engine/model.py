@@ -107,6 +107,7 @@ class Network(Protocol):
 
     vocab_size: int
     device: torch.device
+    weight_bytes: int  # what one forward reads of the weights: each matrix once, of a separate embedding nothing
 
     def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
         """token_ids, positions: int64 [rows]; logit_rows: int64 [n]. Returns logits [n, vocabulary or more]."""
@@ -256,6 +257,9 @@ class TransformersNetwork:
         self.hf_model = hf_model.eval()
         self.vocab_size = vocab_size
         self.device = next(hf_model.parameters()).device
+        embedding, head = hf_model.get_input_embeddings().weight, hf_model.get_output_embeddings().weight
+        read = [parameter for parameter in hf_model.parameters() if parameter is not embedding or parameter is head]
+        self.weight_bytes = sum(parameter.nbytes for parameter in read)
 
     def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
         logits: Tensor = self.hf_model(

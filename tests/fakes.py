@@ -32,6 +32,7 @@ class FakeNetwork:
     def __init__(self, vocab_size: int, logits_of: LogitsOf, padding: int = 3) -> None:
         self.vocab_size = vocab_size
         self.device = torch.device("cpu")
+        self.weight_bytes = 0
         self.logits_of = logits_of
         self.padding = padding
         self.rows: list[int] = []  # rows of each pass, for tests that count work

@@ -32,6 +32,8 @@ class NativeLlama:
         self._library = kernels.library
         self._threads = threads
         self._weights = weights
+        unread = "token_embd" if "output" in weights else ""  # a separate embedding gives one row
+        self.weight_bytes = sum(tensor.nbytes for name, tensor in weights.items() if name != unread)
         self._cosine, self._sine = rope_tables(shape)
         self._head = self._linear("output" if "output" in weights else "token_embd", shape.hidden, shape.vocab_size)
         self._embedding = self._linear("token_embd", shape.hidden, shape.vocab_size)
