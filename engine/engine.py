@@ -142,7 +142,11 @@ class Engine:
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Tokens of the templated prompt. Raises NotReady."""
-        return len(self._ready().target.tokenizer.encode_chat(messages))
+        return len(self.encode(messages))
+
+    def encode(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of the templated prompt, as `stream` would read them. Raises NotReady."""
+        return self._ready().target.tokenizer.encode_chat(messages)
 
     def stream(self, messages: Sequence[Message], params: DecodingParams, conversation: str = "") -> Stream:
         """Queue one reply. `conversation` names the KV cache to reuse ("" = a fresh one).
