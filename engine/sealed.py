@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from engine.records import read_record, write_record
 
 SEAL = "seal.json"
 CHUNK = 1 << 20
@@ -22,7 +22,7 @@ def sha256(path: Path) -> str:
 def seal(folder: Path, names: Iterable[str]) -> None:
     """Record the files as they are now. Written last and at once, so a seal means that the folder is complete."""
     record = {name: {"sha256": sha256(folder / name), **_stat(folder / name)} for name in names}
-    _write(folder, record)
+    write_record(folder / SEAL, record)
 
 
 def is_intact(folder: Path, expected: Mapping[str, str] | None = None) -> bool:
@@ -31,7 +31,7 @@ def is_intact(folder: Path, expected: Mapping[str, str] | None = None) -> bool:
     A file of the same size and time of change is trusted; one of another time (a copied cache) is hashed.
     """
     try:
-        record: dict[str, dict[str, Any]] = json.loads((folder / SEAL).read_text("utf-8"))
+        record: dict[str, dict[str, Any]] = read_record(folder / SEAL)
         if any(record[name]["sha256"] != digest for name, digest in (expected or {}).items()):
             return False
         now = {name: _stat(folder / name) for name in record}
@@ -44,16 +44,10 @@ def is_intact(folder: Path, expected: Mapping[str, str] | None = None) -> bool:
         return False
     if touched:
         with contextlib.suppress(OSError):  # a read-only cache is hashed at every start, and works
-            _write(folder, {name: was | now[name] for name, was in record.items()})
+            write_record(folder / SEAL, {name: was | now[name] for name, was in record.items()})
     return bool(record)
 
 
 def _stat(path: Path) -> dict[str, int]:
     stat = path.stat()
     return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-
-
-def _write(folder: Path, record: Mapping[str, Mapping[str, Any]]) -> None:
-    partial = folder / f"{SEAL}.{os.getpid()}"
-    partial.write_text(json.dumps(record, indent=1), "utf-8")
-    os.replace(partial, folder / SEAL)

@@ -80,6 +80,12 @@ def joined(parts: list[Blocks]) -> Blocks:
     )
 
 
+def rows(blocks: Blocks, which: Array | slice) -> Blocks:
+    """Some outputs of a matrix, in the order asked for."""
+    minimum = None if blocks.minimum is None else blocks.minimum[which]
+    return Blocks(blocks.bits, blocks.quants[which], blocks.scale[which], minimum)
+
+
 def tiles(blocks: Blocks) -> Array:
     """uint8 [outputs / 16, inputs / 32, TILE_BYTES]: see the top of native/kernels.cpp. Raises ValueError for other sizes."""
     outputs, inputs = blocks.quants.shape
@@ -99,9 +105,33 @@ def tiles(blocks: Blocks) -> Array:
     return np.concatenate(pieces, axis=-1)
 
 
+def untiled(packed: Array) -> Blocks:
+    """What `tiles` was given, to the number. Raises ValueError where `packed` is not tiles."""
+    bits = next((bits for bits, size in TILE_BYTES.items() if packed.ndim == 3 and packed.shape[-1] == size), 0)
+    if not bits:
+        raise ValueError(f"an array of shape {packed.shape} holds no tiles")
+    blocks, groups = packed.shape[:2]
+    size = LANES * GROUP * bits // 8
+    if bits == 4:
+        pairs = packed[:, :, :size].reshape(blocks, groups, 4, 1, LANES, 4)
+        halves = np.concatenate([pairs & 15, pairs >> 4], axis=3)  # [block, group, pair, half, lane, 4]
+        quants = halves.transpose(0, 4, 1, 2, 3, 5)
+    else:
+        quants = packed[:, :, :size].view(np.int8).reshape(blocks, groups, 8, LANES, 4).transpose(0, 3, 1, 2, 4)
+    numbers = np.ascontiguousarray(packed[:, :, size:]).view(np.float16).reshape(blocks, groups, -1, LANES)
+    scale, *minimum = (numbers[:, :, i].transpose(0, 2, 1).reshape(-1, groups) for i in range(numbers.shape[2]))
+    return Blocks(bits, quants.reshape(blocks * LANES, -1), scale, minimum[0] if minimum else None)
+
+
 def interleaved(first: Array, second: Array) -> Array:
     """Tiles of two matrices, a block of 16 outputs of each in turn: gate and up meet in one pass over a row."""
     return np.ascontiguousarray(np.stack([first, second], axis=1).reshape(-1, *first.shape[1:]))
+
+
+def separated(both: Array) -> tuple[Array, Array]:
+    """The tiles that `interleaved` was given."""
+    pairs = both.reshape(-1, 2, *both.shape[1:])
+    return pairs[:, 0], pairs[:, 1]
 
 
 # The twin: what the kernels compute, in a few lines that can be read, and that tests compare with to the integer.

@@ -1,0 +1,218 @@
+"""Linear layers of one interface over several ways to keep weights and multiply by them: a table, and a class each.
+
+Two kinds of number loss, never mixed up: GRID, BF16 and FP32 keep the values that the model came with (up to the rounding
+of a number format); NF4 and INT8 quantise them, which for weights that were quantised before is a second time.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.errors import LoadError
+from engine.native.tiles import GROUP, Blocks
+
+OPS = torch.ops.aten
+
+log = logging.getLogger(__name__)
+
+
+class Linear(Protocol):
+    """x [n, inputs] -> [n, outputs], in x's dtype."""
+
+    inputs: int
+    outputs: int
+
+    weight_bytes: int  # what one product reads of the weights
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
+class Dense:
+    """Weights and products in one number format."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
+        self.outputs, self.inputs = weight.shape
+        self._weight = weight.to(dtype)
+        self._bias = None if bias is None else bias.to(dtype)
+        self.weight_bytes = self._weight.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x.to(self._weight.dtype), self._weight, self._bias).to(x.dtype)
+
+
+class Grid:
+    """A GGUF's own quants through torch's int4 CPU kernel: bf16 activations, float32 sums, a bf16 result.
+
+    The kernel knows weight = (quant - 8) * scale + zero, a group of 32 inputs to a scale. Q4_0 and Q4_1 are that, with
+    zero = minimum + 8 * scale. A signed byte of Q8_0 is two such quants, byte = 16 * (high - 8) + low, over the same
+    input: one product over twice the inputs. The quants stay exact; scale and zero become bf16, which moves a weight
+    by at most 2**-8 of its distance from the grid's middle and 2**-8 of the zero; with Q8_0, 2**-8 of the weight.
+    """
+
+    def __init__(self, blocks: Blocks, bias: Tensor | None) -> None:
+        """Raises LoadError for sizes that the kernel does not take."""
+        self.outputs, self.inputs = blocks.quants.shape
+        if self.outputs % 16 or self.inputs % GROUP:
+            raise LoadError(
+                f"torch's int4 kernel does not run {self.outputs} x {self.inputs} weights: use --quant bf16."
+            )
+        self._twice = blocks.minimum is None
+        quants, scale = torch.from_numpy(blocks.quants).int(), torch.from_numpy(blocks.scale).float()
+        if blocks.minimum is None:
+            quants = torch.cat([(quants >> 4) + 8, quants & 15], dim=1)
+            scale = scale.bfloat16().float()  # now, so that both halves have the same
+            scales, zeros = torch.cat([16 * scale, scale], 1), torch.cat([torch.zeros_like(scale), 8 * scale], 1)
+        else:
+            scales, zeros = scale, torch.from_numpy(blocks.minimum).float() + 8 * scale
+        self._packed = OPS._convert_weight_to_int4pack_for_cpu(quants.contiguous(), 1)
+        self._scales = torch.stack([scales.T, zeros.T], dim=-1).bfloat16().contiguous()  # [groups, outputs, 2]
+        self._bias = bias
+        self.weight_bytes = self._packed.nbytes + self._scales.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        half = x.bfloat16()
+        if self._twice:
+            half = torch.cat([half, half], dim=-1)
+        out: Tensor = OPS._weight_int4pack_mm_for_cpu(half, self._packed, GROUP, self._scales).to(x.dtype)
+        return out if self._bias is None else out + self._bias.to(x.dtype)
+
+
+class Nf4:
+    """bitsandbytes' 4-bit normal float, groups of 64 (Dettmers et al., QLoRA, arXiv:2305.14314), its scales unquantised.
+
+    On a CPU without AVX-512 BF16 each product first writes the weights out in full: it works, and saves no time.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        bnb = _bitsandbytes()
+        self.outputs, self.inputs = weight.shape
+        on_cpu = weight.device.type == "cpu"
+        made = bnb.nn.Linear4bit(
+            self.inputs, self.outputs, bias=False, quant_type="nf4", compress_statistics=False, device="meta",
+            compute_dtype=torch.float32 if on_cpu else weight.dtype,
+        )  # fmt: skip
+        made.weight = bnb.nn.Params4bit(
+            weight.float() if on_cpu else weight, quant_type="nf4", compress_statistics=False, module=made
+        )
+        made.weight = made.weight.to(weight.device)  # quantises; later moves would spoil what it repacks for a CPU
+        self._layer = made.eval()
+        self._bias = bias
+        self.weight_bytes = made.weight.nbytes + made.weight.quant_state.absmax.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        out: Tensor = self._layer(x)
+        return out if self._bias is None else out + self._bias.to(x.dtype)
+
+
+class Int8:
+    """A signed byte a weight and a scale a row, as bitsandbytes makes them (LLM.int8(), Dettmers et al., arXiv:2208.07339).
+
+    On a GPU activations are rounded to bytes as well, each row by itself. The paper's outlier threshold is off: it takes
+    whole columns out of the byte product as soon as one row needs it, so that a row would depend on those beside it.
+    On a CPU torch's int8 kernel multiplies the same bytes by bf16 activations: bitsandbytes would write the weights out
+    in float32 for each product there, many times slower and less precise.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        bnb = _bitsandbytes()
+        self.outputs, self.inputs = weight.shape
+        self._bytes, largest, _ = bnb.functional.int8_vectorwise_quant(weight.half())
+        self._bytes[largest == 0] = 0  # a row of zeros has no scale
+        self._largest = largest.float()
+        self._bias = bias
+        self._on_cpu = weight.device.type == "cpu"
+        if self._on_cpu:
+            self._padding = -self.inputs % GROUP  # the kernel reads whole groups, and beyond the end of others
+            self._bytes = F.pad(self._bytes, (0, self._padding))
+            self._steps = self._largest / 127
+            self._ones = torch.ones(self.outputs, dtype=torch.bfloat16)
+        self.weight_bytes = self._bytes.nbytes + self._largest.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._on_cpu:
+            half = F.pad(x.bfloat16(), (0, self._padding)) if self._padding else x.bfloat16()
+            sums = OPS._weight_int8pack_mm(half, self._bytes, self._ones)
+            out: Tensor = (sums * self._steps).to(x.dtype)
+        else:
+            rows, steps, _ = _bitsandbytes().functional.int8_vectorwise_quant(x.half())
+            out = torch.ops.bitsandbytes.int8_scaled_mm(rows, self._bytes, steps, self._largest, dtype=x.dtype)
+        return out if self._bias is None else out + self._bias.to(x.dtype)
+
+
+Weight = Tensor | Blocks
+"""A matrix [outputs, inputs] of floats, on the device where it shall be multiplied, or as a GGUF quantises it."""
+
+Builder = Callable[[Weight, Tensor | None], Linear]
+
+
+def values(weight: Weight) -> Tensor:
+    """The matrix in floats: float32 from a GGUF's quants."""
+    return torch.from_numpy(weight.dequantised()) if isinstance(weight, Blocks) else weight
+
+
+def _dense(dtype: torch.dtype) -> Builder:
+    return lambda weight, bias: Dense(values(weight), bias, dtype)
+
+
+def _grid(weight: Weight, bias: Tensor | None) -> Linear:
+    if not isinstance(weight, Blocks):
+        raise LoadError("Only the default model's weights lie on a GGUF's grid: leave out --quant gguf.")
+    return Grid(weight, bias)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One way to keep and multiply weights. phrase: for people; devices: where it runs.
+
+    requantises: whether it rounds weights to fewer values than they came with, so that it is never chosen unasked.
+    """
+
+    name: str
+    phrase: str
+    build: Builder
+    devices: tuple[str, ...]
+    requantises: bool = False
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("gguf", "torch int4 linear, the GGUF's own grid", _grid, ("cpu",)),
+        Kind("bf16", "torch bf16 linear", _dense(torch.bfloat16), ("cpu", "cuda", "mps")),
+        Kind("fp16", "torch fp16 linear", _dense(torch.float16), ("cuda", "mps")),
+        Kind("fp32", "torch fp32 linear", _dense(torch.float32), ("cpu", "cuda", "mps")),
+        Kind("nf4", "bitsandbytes NF4 linear", lambda w, b: Nf4(values(w), b), ("cpu", "cuda"), True),
+        Kind("int8", "int8 linear, bitsandbytes weights", lambda w, b: Int8(values(w), b), ("cpu", "cuda"), True),
+    )
+}
+
+
+def refusal(name: str, device: torch.device) -> str:
+    """Why this kind cannot be used on this device, in one sentence; "" where it can."""
+    kind = KINDS[name]
+    if device.type not in kind.devices:
+        return f"--quant {name} does not run on {device.type}: leave it out, or choose --device {kind.devices[0]}."
+    try:
+        if kind.requantises:  # bitsandbytes is compiled code of its own, and may not fit this machine
+            kind.build(torch.eye(64, device=device), None)(torch.eye(64, device=device))
+    except Exception as error:  # whatever a package raises that does not fit
+        log.info("--quant %s cannot be used", name, exc_info=True)
+        return f"--quant {name} cannot be used here, bitsandbytes says {type(error).__name__}: leave it out."
+    return ""
+
+
+@functools.cache
+def _bitsandbytes() -> Any:
+    """The package, with its remarks on every cast and every kernel that it looked for elsewhere kept quiet."""
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    import bitsandbytes
+
+    return bitsandbytes
