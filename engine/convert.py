@@ -11,13 +11,16 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from filelock import FileLock
 
 from engine.errors import LoadError
 from engine.sealed import is_intact, seal
+
+if TYPE_CHECKING:
+    from engine.native.tiles import Blocks
 
 Progress = Callable[[str, float | None], None]
 
@@ -142,6 +145,45 @@ def _blocks(reader: Any) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]
         else:
             raise LoadError(f"The native kernels do not run {tensor.tensor_type.name} weights: use --kernel torch.")
     return matrices, vectors
+
+
+def read_tiles(folder: Path) -> tuple[dict[str, Blocks], dict[str, np.ndarray[Any, Any]]]:
+    """What a folder in the form TILES holds, under transformers' names: matrices as quantised, and float32 vectors.
+
+    Rows of q and k are in transformers' order. Raises OSError, ValueError, KeyError for files that `converted` did not make.
+    """
+    from safetensors import safe_open
+
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    matrices: dict[str, Blocks] = {}
+    vectors: dict[str, np.ndarray[Any, Any]] = {}
+    with safe_open(folder / "tiles.safetensors", framework="numpy") as file:
+        for name in file.keys():  # noqa: SIM118 - it is no dictionary
+            *layer, kind = name.removesuffix(".weight").split(".")
+            array = file.get_tensor(name)
+            at = f"model.layers.{layer[1]}." if layer else ""
+            names = LAYER_NAMES if layer else OUTER_NAMES
+            if array.ndim == 1:
+                vectors[f"{at}{names[kind]}.weight"] = array
+            else:
+                parts = _unpacked(kind, array, config)
+                matrices |= {f"{at}{names[part]}.weight": blocks for part, blocks in parts.items()}
+    return matrices, vectors
+
+
+def _unpacked(kind: str, array: np.ndarray[Any, Any], config: dict[str, Any]) -> dict[str, Blocks]:
+    """An entry that `_write_tiles` wrote, as the matrices that it was made of, by GGUF's name."""
+    from engine.native.tiles import rows, separated, untiled
+
+    if kind == "gate_up":
+        return dict(zip(("ffn_gate", "ffn_up"), map(untiled, separated(array)), strict=True))
+    if kind != "qkv":
+        return {{"out": "attn_output", "down": "ffn_down"}.get(kind, kind): untiled(array)}
+    heads, kv_heads, dim = (config[name] for name in ("num_attention_heads", "num_key_value_heads", "head_dim"))
+    both, where = untiled(array), np.arange((heads + 2 * kv_heads) * dim)
+    query, key, value = np.split(where, [heads * dim, (heads + kv_heads) * dim])
+    which = {"attn_q": unpermuted(query, heads), "attn_k": unpermuted(key, kv_heads), "attn_v": value}
+    return {part: rows(both, order) for part, order in which.items()}
 
 
 def _arrays(reader: Any, facts: dict[str, Any]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:

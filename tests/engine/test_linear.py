@@ -124,6 +124,23 @@ def test_joined_and_interleaved_matrices_come_apart_again() -> None:
         untiled(np.zeros((2, 3, 7), dtype=np.uint8))
 
 
+def test_a_folder_of_tiles_gives_the_matrices_by_transformers_names(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    from engine.convert import read_tiles
+    from tests.engine.test_native import SHAPE as LLAMA
+    from tests.engine.test_native import tiny_llama
+
+    packed, hf = tiny_llama()
+    save_file({name: tensor.contiguous() for name, tensor in packed.items()}, tmp_path / "tiles.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    matrices, vectors = read_tiles(tmp_path)
+    found = {name: blocks.dequantised() for name, blocks in matrices.items()} | vectors
+    expected = {name: tensor.numpy() for name, tensor in hf.state_dict().items() if name != "lm_head.weight"}
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
 # ----------------------------------------------------------------------------------------------------- every kind
 
 
