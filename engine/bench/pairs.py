@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from engine.bench.progress import Pace
 from engine.bench.prompts import CATEGORIES, Prompt
 from engine.config import DecodingParams, Message
 from engine.engine import Engine
@@ -18,11 +19,12 @@ from engine.stats import Summary, summarise
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One reply's ids and figures. decode_s: after the first token; request_s: with the prompt."""
+    """One reply's ids and figures. request_s: seconds with the prompt."""
 
     ids: tuple[int, ...]
     text: str
     summary: Summary
+    rounds: tuple[Round, ...] = ()
 
     @property
     def decoded(self) -> int:
@@ -35,11 +37,12 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class PairRun:
-    """The same prompt, seed and limits, plain and speculative."""
+    """The same prompt, seed and limits, plain and speculative with K = k."""
 
     prompt: Prompt
     plain: Reply
     spec: Reply
+    k: int = 0
 
     @property
     def first_difference(self) -> int | None:
@@ -50,40 +53,50 @@ class PairRun:
         return next((i for i, (a, b) in enumerate(both) if a != b), min(len(self.plain.ids), len(self.spec.ids)))
 
 
-def reply(engine: Engine, prompt: Prompt, params: DecodingParams) -> Reply:
-    """Runs one request alone, with a cold cache. Raises EngineError when it ends in an error."""
-    events: list[Event] = list(engine.stream([Message("user", prompt.text)], params))
+def reply(engine: Engine, prompt: Prompt, params: DecodingParams, conversation: str = "") -> Reply:
+    """Runs one request alone; conversation "" means a cold cache. Raises EngineError when it ends in an error."""
+    with engine.stream([Message("user", prompt.text)], params, conversation) as stream:
+        events: list[Event] = list(stream)
     last = events[-1]
     assert isinstance(last, Finished)
     if last.reason in (FinishReason.ERROR, FinishReason.CANCELLED):
         raise EngineError(last.message or "A reply ended early.")
-    return Reply(last.token_ids, last.text, summarise(events))
+    rounds = tuple(event for event in events if isinstance(event, Round))
+    return Reply(last.token_ids, last.text, summarise(events), rounds)
 
 
 def run_pairs(
-    engine: Engine, prompts: Sequence[Prompt], params: DecodingParams, report: Callable[[str], None]
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    params: DecodingParams,
+    report: Callable[[str], None],
+    ks: Sequence[int] = (),
 ) -> list[PairRun]:
-    """All prompts; which of the two goes first alternates, and one prompt is played beforehand to warm up.
+    """All prompts, each once plain and once with each K of `ks` (the params' own if there are none); one run for each K.
 
-    Both sides run without probes: the plain side is the whole baseline here. Prompts longer than the context are left out.
+    Which goes first alternates, and one prompt is played beforehand to warm up. All sides run without probes: the plain
+    side is the whole baseline here. Prompts longer than the context are left out. Ctrl-C ends it with the runs so far.
     """
-    spec = replace(params, probe_every=0)
-    plain = replace(spec, num_speculative_tokens=0)
-    warm_up = replace(spec, max_new_tokens=min(16, spec.max_new_tokens))
-    for side in (warm_up, replace(warm_up, num_speculative_tokens=0)):
-        reply(engine, Prompt("", "Say hello, hello, hello."), side)
+    ks = ks or (params.num_speculative_tokens,)
+    lanes = [replace(params, probe_every=0, num_speculative_tokens=k) for k in (0, *ks)]
+    for lane in lanes:
+        warm_up = replace(lane, max_new_tokens=min(16, lane.max_new_tokens))
+        reply(engine, Prompt("", "Say hello, hello, hello."), warm_up)
     runs: list[PairRun] = []
-    for n, prompt in enumerate(prompts, 1):
-        try:
-            if n % 2:
-                first, second = reply(engine, prompt, plain), reply(engine, prompt, spec)
-            else:
-                second, first = reply(engine, prompt, spec), reply(engine, prompt, plain)
-        except ContextFull as error:
-            report(f"{n}/{len(prompts)} left out: {error}")
-            continue
-        runs.append(PairRun(prompt, first, second))
-        report(f"{n}/{len(prompts)} {prompt.category}: {_progress(runs[-1])}")
+    pace = Pace(len(prompts), report)
+    try:
+        for n, prompt in enumerate(prompts, 1):
+            order = range(len(lanes)) if n % 2 else reversed(range(len(lanes)))
+            try:
+                replies = {i: reply(engine, prompt, lanes[i]) for i in order}
+            except ContextFull as error:
+                pace(n, f"left out: {error}")
+                continue
+            fresh = [PairRun(prompt, replies[0], replies[i], k) for i, k in enumerate(ks, 1)]
+            runs += fresh
+            pace(n, f"{prompt.category}: {_progress(fresh)}")
+    except KeyboardInterrupt:
+        report(f"interrupted: the figures are about {len(runs) // len(ks)} of {len(prompts)} prompts")
     return runs
 
 
@@ -98,10 +111,11 @@ def run_baselines(
     plain = replace(params, num_speculative_tokens=0)
     reply(engine, Prompt("", "Say hello, hello, hello."), replace(params, max_new_tokens=16))
     sides: dict[bool, list[Summary]] = {True: [], False: []}
+    pace = Pace(len(prompts), report)
     for n, prompt in enumerate(prompts, 1):
         for live in (True, False) if n % 2 else (False, True):
             sides[live].append(reply(engine, prompt, params if live else plain).summary)
-        report(f"{n}/{len(prompts)} {prompt.category}: {sides[True][-1].baseline.n} probes")
+        pace(n, f"{prompt.category}: {sides[True][-1].baseline.n} probes")
     plain_rounds = {live: sum(s.rounds - s.spec_rounds for s in side) for live, side in sides.items()}
     plain_s = {live: sum(s.plain_s for s in side) for live, side in sides.items()}
     live_tok_s, plain_tok_s = (_ratio(plain_rounds[live], plain_s[live]) for live in (True, False))
@@ -114,10 +128,14 @@ def run_baselines(
     }
 
 
-def _progress(run: PairRun) -> str:
-    plain, spec = run.plain.summary.overall_tok_s, run.spec.summary.overall_tok_s
-    same = "same text" if run.first_difference is None else f"differs at token {run.first_difference}"
-    return f"{len(run.spec.ids)} tokens, {plain or 0:.1f} -> {spec or 0:.1f} tok/s, {same}"
+def _progress(runs: Sequence[PairRun]) -> str:
+    plain = runs[0].plain
+    lanes = [
+        f"K = {run.k} {run.spec.summary.overall_tok_s or 0:.1f} tok/s "
+        + ("same text" if run.first_difference is None else f"differs at token {run.first_difference}")
+        for run in runs
+    ]
+    return f"{len(plain.ids)} tokens, plain {plain.summary.overall_tok_s or 0:.1f} tok/s, {', '.join(lanes)}"
 
 
 def figures(runs: Sequence[PairRun]) -> dict[str, Any]:
