@@ -6,6 +6,7 @@ computed, and runs only the rest. Nobody ever rewinds a cache, so none can be re
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,18 +34,27 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
 
 
 class Cache:
-    """Keys and values of one conversation or lane, one [kv heads, capacity, head dim] pair a layer.
+    """Keys and values of one conversation or lane, one [kv heads, capacity, head dim] pair a layer, and its features.
 
-    `ids` are the tokens whose entries are valid; whatever lies behind them is scratch.
+    `ids` are the tokens whose entries are valid; whatever lies behind them is scratch, but always finite.
+    Features are hidden states kept for a drafter. feature_layers: whose; layer i stands for the hidden state that *enters*
+    layer i, the number of layers for the last layer's output before the final norm (as vLLM's EAGLE-3 numbers them).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, feature_layers: Sequence[int] = ()) -> None:
         self.ids: list[int] = []
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._feature_layers = tuple(feature_layers)
+        self._features: Tensor | None = None  # [capacity, feature layers, hidden]
+
+    @property
+    def feature_layers(self) -> tuple[int, ...]:
+        return self._feature_layers
 
     @property
     def nbytes(self) -> int:
-        return sum(keys.nbytes + values.nbytes for keys, values in self._layers.values())
+        features = 0 if self._features is None else self._features.nbytes
+        return features + sum(keys.nbytes + values.nbytes for keys, values in self._layers.values())
 
     def room(
         self, layer: int, begin: int, end: int, like: tuple[int, int], dtype: torch.dtype, device: torch.device
@@ -52,12 +62,13 @@ class Cache:
         """Storage for at least `end` positions, [heads, capacity, dim] each, of which the first `begin` are kept.
 
         like: (heads, dim). The capacity is a multiple of BLOCK and may grow by half at a time, so that growing stays cheap.
+        Fresh storage is zero: a kernel may read beyond the end, as long as it gives no weight to what it finds there.
         """
         stored = self._layers.get(layer)
         if stored is not None and stored[0].shape[1] >= end:
             return stored
-        capacity = -(-(end + begin // 2) // BLOCK) * BLOCK
-        grown = tuple(torch.empty(like[0], capacity, like[1], dtype=dtype, device=device) for _ in range(2))
+        shape = (like[0], _capacity(begin, end), like[1])
+        grown = tuple(torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
         if stored is not None:
             whole = min(-(-begin // BLOCK) * BLOCK, stored[0].shape[1])  # a network may order a block as it likes
             for old, new in zip(stored, grown, strict=True):
@@ -72,6 +83,37 @@ class Cache:
         stored[0][:, begin:end] = keys
         stored[1][:, begin:end] = values
         return stored[0][:, :end], stored[1][:, :end]
+
+    def write_features(self, layer: int, begin: int, hidden: Tensor) -> None:
+        """Keep hidden states [n, hidden] as layer's features of positions begin.., if this cache keeps that layer's."""
+        end = begin + len(hidden)
+        for index, kept in enumerate(self._feature_layers):
+            if kept != layer:
+                continue
+            if self._features is None or len(self._features) < end:
+                grown = hidden.new_zeros(_capacity(begin, end), len(self._feature_layers), hidden.shape[1])
+                if self._features is not None:
+                    grown[: len(self._features)] = self._features
+                self._features = grown
+            self._features[begin:end, index] = hidden
+
+    def features(self, begin: int, end: int) -> Tensor:
+        """Features of positions begin..end, [end - begin, feature layers, hidden] in the network's number format; a view.
+
+        Raises EngineError for positions that are not computed, and where the network keeps no features.
+        """
+        if not 0 <= begin <= end <= len(self.ids) or self._features is None:
+            raise EngineError(f"This cache holds no features for positions {begin} to {end}: run a forward over them.")
+        return self._features[begin:end]
+
+    def drop_features(self) -> None:
+        """Keep none any more. Entries that were computed without them could not be given any, so there is no way back."""
+        self._feature_layers, self._features = (), None
+
+
+def _capacity(begin: int, end: int) -> int:
+    """Positions to make room for when `begin` are kept and `end` needed."""
+    return -(-(end + begin // 2) // BLOCK) * BLOCK
 
 
 @dataclass(slots=True)
@@ -102,6 +144,20 @@ class Span:
         return self.masks[groups, window]
 
 
+def feature_layers(spans: Sequence[Span], layers: int) -> frozenset[int]:
+    """All layers whose features some cache of this pass keeps. Raises EngineError where a model of `layers` has none such."""
+    wanted = frozenset(layer for span in spans for layer in span.cache.feature_layers)
+    if any(not 0 <= layer <= layers for layer in wanted):
+        raise EngineError(f"The model has layers 0 to {layers}, and features of {sorted(wanted)} were asked for.")
+    return wanted
+
+
+def keep_features(layer: int, hidden: Tensor, spans: Sequence[Span]) -> None:
+    """Give each cache that keeps this layer's features its rows of `hidden`, [rows of the pass, hidden]."""
+    for span in spans:
+        span.cache.write_features(layer, span.begin, hidden[span.row : span.row + span.count])
+
+
 class Network(Protocol):
     """The forward pass of a causal language model over packed rows of several requests."""
 
@@ -110,7 +166,10 @@ class Network(Protocol):
     weight_bytes: int  # what one forward reads of the weights: each matrix once, of a separate embedding nothing
 
     def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
-        """token_ids, positions: int64 [rows]; logit_rows: int64 [n]. Returns logits [n, vocabulary or more]."""
+        """token_ids, positions: int64 [rows]; logit_rows: int64 [n]. Returns logits [n, vocabulary or more].
+
+        Writes each span's keys, values and, where its cache asks for them, features.
+        """
         ...
 
 
@@ -192,9 +251,18 @@ class CachePool:
     def nbytes(self) -> int:
         return sum(cache.nbytes for cache in self._idle.values())
 
-    def acquire(self, key: str) -> Cache:
-        """The conversation's cache, now the caller's alone; an empty one if there is none or it is in use."""
-        return self._idle.pop(key, None) or Cache()
+    def acquire(self, key: str, feature_layers: Sequence[int] = ()) -> Cache:
+        """The conversation's cache, now the caller's alone; an empty one if there is none or it is in use.
+
+        It keeps the features of just these layers: a prefix computed without them is of no use to who needs them, and
+        who asks for none does not go on paying for them.
+        """
+        found = self._idle.pop(key, None)
+        if found is not None and not feature_layers:
+            found.drop_features()
+        if found is None or found.feature_layers != tuple(feature_layers):
+            return Cache(feature_layers)
+        return found
 
     def release(self, key: str, cache: Cache) -> None:
         """Give a cache back for the next turn; the least recently used go when memory is short.
@@ -262,11 +330,31 @@ class TransformersNetwork:
         self.weight_bytes = sum(parameter.nbytes for parameter in read)
 
     def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
-        logits: Tensor = self.hf_model(
-            input_ids=token_ids[None],
-            position_ids=positions[None],
-            use_cache=False,
-            logits_to_keep=logit_rows,
-            spans=spans,
-        ).logits
+        layers = getattr(self.hf_model.base_model, "layers", ())
+        with contextlib.ExitStack() as hooks:
+            for layer in feature_layers(spans, len(layers)):
+                hooks.callback(_when_reached(layers, layer, spans).remove)
+            logits: Tensor = self.hf_model(
+                input_ids=token_ids[None],
+                position_ids=positions[None],
+                use_cache=False,
+                logits_to_keep=logit_rows,
+                spans=spans,
+            ).logits
         return logits[0]
+
+
+def _when_reached(layers: Any, layer: int, spans: Sequence[Span]) -> Any:
+    """Hooks into a transformers model: keeps the features of `layer` on the way. Returns the handle that undoes it."""
+
+    def entering(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        hidden = args[0] if args else named["hidden_states"]
+        keep_features(layer, hidden[0], spans)
+
+    def leaving(module: Any, args: tuple[Any, ...], output: Any) -> None:
+        hidden = output[0] if isinstance(output, tuple) else output
+        keep_features(layer, hidden[0], spans)
+
+    if layer == len(layers):
+        return layers[-1].register_forward_hook(leaving)
+    return layers[layer].register_forward_pre_hook(entering, with_kwargs=True)
