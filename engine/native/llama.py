@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.errors import LoadError
 from engine.llama import LlamaShape, rope_tables
-from engine.model import Span
+from engine.model import Span, feature_layers, keep_features
 from engine.native import Kernels, Layer, Linear, Row, Shape
 from engine.native.tiles import GROUP, LANES, TILE_BYTES
 
@@ -67,11 +67,14 @@ class NativeLlama:
         hidden = torch.empty(count, shape.hidden)
         cosine, sine = self._cosine[positions], self._sine[positions]
         scratch = self._scratch_for(count, longest)
+        kept = {n: torch.empty(count, shape.hidden) for n in sorted(feature_layers(spans, shape.layers))}
         library.gl_rows(ctypes.byref(self._embedding), token_ids.data_ptr(), count, hidden.data_ptr())
         library.gl_layers(
             ctypes.byref(self._native_shape), self._layers, rows, count, cosine.data_ptr(), sine.data_ptr(),
-            hidden.data_ptr(), None, scratch, longest, self._threads,
+            hidden.data_ptr(), self._pointers(kept), scratch, longest, self._threads,
         )  # fmt: skip
+        for n, entered in kept.items():
+            keep_features(n, hidden if n == shape.layers else entered, spans)
         wanted = hidden[logit_rows]
         logits = torch.empty(len(wanted), shape.vocab_size)
         if len(wanted):
@@ -80,6 +83,13 @@ class NativeLlama:
                 logits.data_ptr(), scratch, self._threads,
             )  # fmt: skip
         return logits
+
+    def _pointers(self, kept: dict[int, Tensor]) -> Any:
+        """For each layer where to put the hidden states that enter it, or null; None where no layer's are wanted."""
+        if not kept:
+            return None
+        layers = self.shape.layers
+        return (ctypes.c_void_p * layers)(*(kept[n].data_ptr() if n in kept else None for n in range(layers)))
 
     def _scratch_for(self, rows: int, longest: int) -> int:
         """Working memory, kept from pass to pass."""
