@@ -32,7 +32,7 @@ namespace {
 constexpr int GROUP = 32;  // inputs that share a scale
 constexpr int LANES = 16;  // outputs that are packed side by side
 constexpr int QUADS = GROUP / 4;
-constexpr int MAX_TILE = 4;  // rows whose sums are kept in registers together
+constexpr int PANEL = 4;  // rows that meet a tile together: as many as keep their sums in registers
 
 using half = uint16_t;
 
@@ -72,11 +72,12 @@ struct Tile8 {
 };
 static_assert(sizeof(Tile4) == 320 && sizeof(Tile8) == 544, "tiles are packed without gaps");
 
-// A row of activations, rounded: value = scale * quant; total = scale * sum of the quants, for the minima.
-struct Rounded {
-    const int8_t *quants;
-    const float *scale;
-    const float *total;
+// Activations of up to four rows, rounded to 8 bits and laid side by side, so that one pointer reaches all of them:
+// value = scale * quant; total = scale * sum of the quants, for the minima.
+struct Panel {
+    const int8_t *quants;  // [group][quad][row][4]
+    const float *scale;    // [group][row]
+    const float *total;    // [group][row]
 };
 
 inline void round_group(const float *x, int8_t *quants, float *scale, float *total) {
@@ -129,14 +130,14 @@ using Sums = __m512;
 inline Sums zero() { return _mm512_setzero_ps(); }
 inline void store(float *out, Sums s) { _mm512_storeu_ps(out, s); }
 inline __m512 halves(const half *h) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(h))); }
-inline __m512i quad(const int8_t *x, int j) {
+inline __m512i quad(const int8_t *x, int j, int row) {
     int32_t four;
-    std::memcpy(&four, x + 4 * j, 4);
+    std::memcpy(&four, x + (j * PANEL + row) * 4, 4);
     return _mm512_set1_epi32(four);
 }
 
 template <int ROWS>
-inline void dot(const Tile4 &tile, const Rounded *x, int g, Sums *sums) {
+inline void dot(const Tile4 &tile, const Panel &x, int g, Sums *sums) {
     const __m512i low = _mm512_set1_epi8(15);
     __m512i w[QUADS];
     for (int p = 0; p < 4; p++) {
@@ -146,33 +147,33 @@ inline void dot(const Tile4 &tile, const Rounded *x, int g, Sums *sums) {
     }
     const __m512 scale = halves(tile.scale), minimum = halves(tile.minimum);
     for (int r = 0; r < ROWS; r++) {
-        const int8_t *q = x[r].quants + g * GROUP;
+        const int8_t *q = x.quants + g * GROUP * PANEL;
         __m512i even = _mm512_setzero_si512(), odd = even;
         for (int j = 0; j < QUADS; j += 2) {
-            even = _mm512_dpbusd_epi32(even, w[j], quad(q, j));
-            odd = _mm512_dpbusd_epi32(odd, w[j + 1], quad(q, j + 1));
+            even = _mm512_dpbusd_epi32(even, w[j], quad(q, j, r));
+            odd = _mm512_dpbusd_epi32(odd, w[j + 1], quad(q, j + 1, r));
         }
         const __m512 whole = _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd));
-        const __m512 step = _mm512_mul_ps(scale, _mm512_set1_ps(x[r].scale[g]));
+        const __m512 step = _mm512_mul_ps(scale, _mm512_set1_ps(x.scale[g * PANEL + r]));
         sums[r] = _mm512_fmadd_ps(whole, step, sums[r]);
-        sums[r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x[r].total[g]), sums[r]);
+        sums[r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x.total[g * PANEL + r]), sums[r]);
     }
 }
 
 template <int ROWS>
-inline void dot(const Tile8 &tile, const Rounded *x, int g, Sums *sums) {
+inline void dot(const Tile8 &tile, const Panel &x, int g, Sums *sums) {
     const __m512i flip = _mm512_set1_epi8(static_cast<char>(-128));
     const __m512 scale = halves(tile.scale);
     for (int r = 0; r < ROWS; r++) {
-        const int8_t *q = x[r].quants + g * GROUP;
+        const int8_t *q = x.quants + g * GROUP * PANEL;
         __m512i sum = _mm512_setzero_si512(), offset = sum;
         for (int j = 0; j < QUADS; j++) {  // (w + 128) * q - 128 * q, since the instruction wants one side unsigned
-            const __m512i four = quad(q, j);
+            const __m512i four = quad(q, j, r);
             sum = _mm512_dpbusd_epi32(sum, _mm512_xor_si512(_mm512_loadu_si512(tile.quants[j]), flip), four);
             offset = _mm512_dpbusd_epi32(offset, flip, four);
         }
         const __m512 whole = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, offset));
-        sums[r] = _mm512_fmadd_ps(whole, _mm512_mul_ps(scale, _mm512_set1_ps(x[r].scale[g])), sums[r]);
+        sums[r] = _mm512_fmadd_ps(whole, _mm512_mul_ps(scale, _mm512_set1_ps(x.scale[g * PANEL + r])), sums[r]);
     }
 }
 
@@ -187,70 +188,75 @@ inline void store(float *out, const Sums &s) {
     _mm256_storeu_ps(out + 8, s.part[1]);
 }
 inline __m256 halves(const half *h) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(h))); }
-inline __m256i quad(const int8_t *x, int j) {
+inline __m256i quad(const int8_t *x, int j, int row) {
     int32_t four;
-    std::memcpy(&four, x + 4 * j, 4);
+    std::memcpy(&four, x + (j * PANEL + row) * 4, 4);
     return _mm256_set1_epi32(four);
 }
 
 // 8 * 2 * 15 * 127 fits 16 bits, so a whole group is summed in 16 bits and widened once.
 template <int ROWS>
-inline void dot(const Tile4 &tile, const Rounded *x, int g, Sums *sums) {
+inline void dot(const Tile4 &tile, const Panel &x, int g, Sums *sums) {
     const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+    const int8_t *quants = x.quants + g * GROUP * PANEL;
     __m256i sum[ROWS][2];
-    for (int r = 0; r < ROWS; r++) sum[r][0] = sum[r][1] = _mm256_setzero_si256();
-#pragma GCC unroll 1
-    for (int p = 0; p < 4; p++) {
-        __m256i first[2], second[2];
+#pragma GCC unroll 8
+    for (int j = 0; j < QUADS; j++) {
+        __m256i w[2];
         for (int side = 0; side < 2; side++) {  // 8 outputs each
-            const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(tile.quants[p][8 * side]));
-            first[side] = _mm256_and_si256(both, low);
-            second[side] = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
+            const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(tile.quants[j / 2][8 * side]));
+            w[side] = _mm256_and_si256(j % 2 ? _mm256_srli_epi16(both, 4) : both, low);
         }
+#pragma GCC unroll 4
         for (int r = 0; r < ROWS; r++) {
-            const __m256i a = quad(x[r].quants + g * GROUP, 2 * p), b = quad(x[r].quants + g * GROUP, 2 * p + 1);
+            const __m256i q = quad(quants, j, r);
             for (int side = 0; side < 2; side++) {
-                sum[r][side] = _mm256_add_epi16(sum[r][side], _mm256_maddubs_epi16(first[side], a));
-                sum[r][side] = _mm256_add_epi16(sum[r][side], _mm256_maddubs_epi16(second[side], b));
+                const __m256i pairs = _mm256_maddubs_epi16(w[side], q);
+                sum[r][side] = j ? _mm256_add_epi16(sum[r][side], pairs) : pairs;
+                asm("" : "+x"(sum[r][side]));
             }
         }
     }
     for (int side = 0; side < 2; side++) {
         const __m256 scale = halves(tile.scale + 8 * side), minimum = halves(tile.minimum + 8 * side);
+#pragma GCC unroll 4
         for (int r = 0; r < ROWS; r++) {
             const __m256 whole = _mm256_cvtepi32_ps(_mm256_madd_epi16(sum[r][side], ones));
-            const __m256 step = _mm256_mul_ps(scale, _mm256_set1_ps(x[r].scale[g]));
+            const __m256 step = _mm256_mul_ps(scale, _mm256_set1_ps(x.scale[g * PANEL + r]));
             __m256 &total = sums[r].part[side];
             total = _mm256_fmadd_ps(whole, step, total);
-            total = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x[r].total[g]), total);
+            total = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x.total[g * PANEL + r]), total);
         }
     }
 }
 
 template <int ROWS>
-inline void dot(const Tile8 &tile, const Rounded *x, int g, Sums *sums) {
+inline void dot(const Tile8 &tile, const Panel &x, int g, Sums *sums) {
     const __m256i ones = _mm256_set1_epi16(1);
+    const int8_t *quants = x.quants + g * GROUP * PANEL;
     __m256i sum[ROWS][2];
-    for (int r = 0; r < ROWS; r++) sum[r][0] = sum[r][1] = _mm256_setzero_si256();
-#pragma GCC unroll 1
+#pragma GCC unroll 8
     for (int j = 0; j < QUADS; j++) {
         __m256i w[2], size[2];
         for (int side = 0; side < 2; side++) {
             w[side] = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(tile.quants[j][8 * side]));
             size[side] = _mm256_abs_epi8(w[side]);
         }
+#pragma GCC unroll 4
         for (int r = 0; r < ROWS; r++) {  // |w| * (q with w's sign): 2 * 127 * 127 fits 16 bits
-            const __m256i q = quad(x[r].quants + g * GROUP, j);
+            const __m256i q = quad(quants, j, r);
             for (int side = 0; side < 2; side++) {
                 const __m256i pairs = _mm256_maddubs_epi16(size[side], _mm256_sign_epi8(q, w[side]));
-                sum[r][side] = _mm256_add_epi32(sum[r][side], _mm256_madd_epi16(pairs, ones));
+                const __m256i four = _mm256_madd_epi16(pairs, ones);
+                sum[r][side] = j ? _mm256_add_epi32(sum[r][side], four) : four;
+                asm("" : "+x"(sum[r][side]));
             }
         }
     }
     for (int side = 0; side < 2; side++) {
         const __m256 scale = halves(tile.scale + 8 * side);
         for (int r = 0; r < ROWS; r++) {
-            const __m256 step = _mm256_mul_ps(scale, _mm256_set1_ps(x[r].scale[g]));
+            const __m256 step = _mm256_mul_ps(scale, _mm256_set1_ps(x.scale[g * PANEL + r]));
             sums[r].part[side] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r][side]), step, sums[r].part[side]);
         }
     }
@@ -265,32 +271,32 @@ inline Sums zero() { return {}; }
 inline void store(float *out, const Sums &s) { std::memcpy(out, s.lane, sizeof s.lane); }
 
 template <int ROWS>
-inline void dot(const Tile4 &tile, const Rounded *x, int g, Sums *sums) {
+inline void dot(const Tile4 &tile, const Panel &x, int g, Sums *sums) {
     for (int r = 0; r < ROWS; r++) {
-        const int8_t *q = x[r].quants + g * GROUP;
+        const int8_t *q = x.quants + g * GROUP * PANEL;
         for (int o = 0; o < LANES; o++) {
             int sum = 0;
             for (int p = 0; p < 4; p++)
                 for (int b = 0; b < 4; b++) {
                     const int both = tile.quants[p][o][b];
-                    sum += (both & 15) * q[8 * p + b] + (both >> 4) * q[8 * p + 4 + b];
+                    sum += (both & 15) * q[(2 * p * PANEL + r) * 4 + b] + (both >> 4) * q[((2 * p + 1) * PANEL + r) * 4 + b];
                 }
-            const float step = to_float(tile.scale[o]) * x[r].scale[g];
+            const float step = to_float(tile.scale[o]) * x.scale[g * PANEL + r];
             sums[r].lane[o] = std::fma(static_cast<float>(sum), step, sums[r].lane[o]);
-            sums[r].lane[o] = std::fma(to_float(tile.minimum[o]), x[r].total[g], sums[r].lane[o]);
+            sums[r].lane[o] = std::fma(to_float(tile.minimum[o]), x.total[g * PANEL + r], sums[r].lane[o]);
         }
     }
 }
 
 template <int ROWS>
-inline void dot(const Tile8 &tile, const Rounded *x, int g, Sums *sums) {
+inline void dot(const Tile8 &tile, const Panel &x, int g, Sums *sums) {
     for (int r = 0; r < ROWS; r++) {
-        const int8_t *q = x[r].quants + g * GROUP;
+        const int8_t *q = x.quants + g * GROUP * PANEL;
         for (int o = 0; o < LANES; o++) {
             int sum = 0;
             for (int j = 0; j < QUADS; j++)
-                for (int b = 0; b < 4; b++) sum += tile.quants[j][o][b] * q[4 * j + b];
-            const float step = to_float(tile.scale[o]) * x[r].scale[g];
+                for (int b = 0; b < 4; b++) sum += tile.quants[j][o][b] * q[(j * PANEL + r) * 4 + b];
+            const float step = to_float(tile.scale[o]) * x.scale[g * PANEL + r];
             sums[r].lane[o] = std::fma(static_cast<float>(sum), step, sums[r].lane[o]);
         }
     }
@@ -298,62 +304,85 @@ inline void dot(const Tile8 &tile, const Rounded *x, int g, Sums *sums) {
 
 #endif
 
+constexpr int64_t AHEAD = 4096;  // bytes: far enough for the next tiles to arrive while these are multiplied
+
 template <class Tile, int ROWS>
-inline void block(const Tile *tiles, int groups, const Rounded *x, float (*out)[LANES]) {
+inline void block(const Tile *tiles, int groups, const Panel &x, float (*out)[LANES]) {
     Sums sums[ROWS];
     for (int r = 0; r < ROWS; r++) sums[r] = zero();
-    for (int g = 0; g < groups; g++) dot<ROWS>(tiles[g], x, g, sums);
+    for (int g = 0; g < groups; g++) {
+        const char *ahead = reinterpret_cast<const char *>(tiles + g) + AHEAD;
+        for (size_t line = 0; line < sizeof(Tile); line += 64) __builtin_prefetch(ahead + line);
+        dot<ROWS>(tiles[g], x, g, sums);
+    }
     for (int r = 0; r < ROWS; r++) store(out[r], sums[r]);
 }
 
 // One block of 16 outputs for any number of rows; `out` has a line for each row.
 template <class Tile>
-inline void block_rows(const Tile *tiles, int groups, const Rounded *x, int rows, float (*out)[LANES]) {
-    for (; rows >= MAX_TILE; rows -= MAX_TILE, x += MAX_TILE, out += MAX_TILE) block<Tile, MAX_TILE>(tiles, groups, x, out);
+inline void block_rows(const Tile *tiles, int groups, const Panel *x, int rows, float (*out)[LANES]) {
+    for (; rows >= PANEL; rows -= PANEL, x++, out += PANEL) block<Tile, PANEL>(tiles, groups, *x, out);
     switch (rows) {
-        case 3: block<Tile, 3>(tiles, groups, x, out); break;
-        case 2: block<Tile, 2>(tiles, groups, x, out); break;
-        case 1: block<Tile, 1>(tiles, groups, x, out); break;
+        case 3: block<Tile, 3>(tiles, groups, *x, out); break;
+        case 2: block<Tile, 2>(tiles, groups, *x, out); break;
+        case 1: block<Tile, 1>(tiles, groups, *x, out); break;
         default: break;
     }
 }
 
 
-// ---- small vector functions; loops over a fixed number of lanes, which the compiler turns into vector instructions ---
+// ---- small vector functions; vectors of 8 floats, which every compiler here maps to what the processor has -----------
 
-constexpr int SUM_LANES = 16;
+using Floats = float __attribute__((vector_size(32)));
+using Ints = int32_t __attribute__((vector_size(32)));
+constexpr int WIDTH = 8;
+
+inline Floats load(const float *x) {
+    Floats v;
+    std::memcpy(&v, x, sizeof v);
+    return v;
+}
+inline void keep(float *x, Floats v) { std::memcpy(x, &v, sizeof v); }
+inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
+inline Floats fused(Floats a, Floats b, Floats c) {  // a * b + c, rounded once
+#ifdef HAVE_AVX2
+    return _mm256_fmadd_ps(a, b, c);
+#else
+    for (int l = 0; l < WIDTH; l++) c[l] = std::fma(a[l], b[l], c[l]);
+    return c;
+#endif
+}
+inline Floats all(float x) { return Floats{} + x; }
+inline float sum_of(Floats v) { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
 
 inline float sum_of_squares(const float *x, int n) {
-    float lane[SUM_LANES] = {};
-    for (int i = 0; i < n; i += SUM_LANES)
-        for (int l = 0; l < SUM_LANES; l++) lane[l] += x[i + l] * x[i + l];
-    float sum = 0.0f;
-    for (float part : lane) sum += part;
-    return sum;
+    Floats even{}, odd{};
+    for (int i = 0; i < n; i += 2 * WIDTH) {
+        even += load(x + i) * load(x + i);
+        odd += load(x + i + WIDTH) * load(x + i + WIDTH);
+    }
+    return sum_of(even + odd);
 }
 
 inline void rms_norm(const float *x, const float *weight, int n, float epsilon, float *out) {
     const float inverse = 1.0f / std::sqrt(sum_of_squares(x, n) / static_cast<float>(n) + epsilon);
-    for (int i = 0; i < n; i++) out[i] = x[i] * inverse * weight[i];
+    for (int i = 0; i < n; i += WIDTH) keep(out + i, load(x + i) * inverse * load(weight + i));
 }
 
 // e^x, x held to [-87, 87], to about 2 units in the last place: 2^n * polynomial on [-ln2/2, ln2/2] (Cephes, expf).
-inline float exponential(float x) {
-    x = x > -87.0f ? x : -87.0f;
-    x = x < 87.0f ? x : 87.0f;
-    const float n = std::nearbyintf(x * 1.44269504f);
-    float r = x - n * 0.693359375f;
-    r = r + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
-    float power;
-    std::memcpy(&power, &bits, 4);
+inline Floats exponential(Floats x) {
+    const float shift = 12582912.0f;  // adding 1.5 * 2^23 rounds to a whole number
+    x = smaller(larger(x, all(-87.0f)), all(87.0f));
+    const Floats n = fused(x, all(1.44269504f), all(shift)) - shift;
+    const Floats r = fused(n, all(2.12194440e-4f), fused(n, all(-0.693359375f), x));
+    Floats p = all(1.9875691500e-4f);
+    for (const float next : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+        p = fused(p, r, all(next));
+    p = fused(p, r * r, r) + 1.0f;
+    const Ints bits = (__builtin_convertvector(n, Ints) + 127) << 23;
+    Floats power;
+    std::memcpy(&power, &bits, sizeof power);
     return p * power;
 }
 
@@ -364,64 +393,77 @@ inline half *key_at(half *keys, int64_t position, int dim) {
     return keys + position / STRIP * STRIP * dim + position % STRIP;
 }
 
-// scores[h][0..15] = scale * q[h] . key, for the positions of one strip.
-template <int HEADS>
-inline void score_strip(const float *q, const half *strip, int dim, float scale, float *scores, int64_t stride) {
+// One query head of one row, which sees positions 0..n-1.
+struct Query {
+    const float *q;  // [dim]
+    float *scores;   // room for n rounded up to whole strips
+    float *out;      // [dim]
+    int n;
+};
+
+constexpr int QUERIES = 6;  // that read the same keys and values together: as many as keep their sums in registers
+
+// scores[0..15] = scale * q . key, for the positions of one strip that begins at `first`.
+template <int COUNT>
+inline void score_strip(const Query *query, const half *strip, int first, int dim, float scale) {
 #ifdef HAVE_AVX2
-    __m256 sum[HEADS][2];
-    for (int h = 0; h < HEADS; h++) sum[h][0] = sum[h][1] = _mm256_setzero_ps();
+    __m256 sum[COUNT][2];
+    for (int c = 0; c < COUNT; c++) sum[c][0] = sum[c][1] = _mm256_setzero_ps();
     for (int d = 0; d < dim; d++) {
         const __m256 a = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(strip + d * STRIP)));
         const __m256 b = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(strip + d * STRIP + 8)));
-        for (int h = 0; h < HEADS; h++) {
-            const __m256 f = _mm256_broadcast_ss(q + h * dim + d);
-            sum[h][0] = _mm256_fmadd_ps(f, a, sum[h][0]);
-            sum[h][1] = _mm256_fmadd_ps(f, b, sum[h][1]);
+        for (int c = 0; c < COUNT; c++) {
+            const __m256 f = _mm256_broadcast_ss(query[c].q + d);
+            sum[c][0] = _mm256_fmadd_ps(f, a, sum[c][0]);
+            sum[c][1] = _mm256_fmadd_ps(f, b, sum[c][1]);
         }
     }
     const __m256 factor = _mm256_set1_ps(scale);
-    for (int h = 0; h < HEADS; h++) {
-        _mm256_storeu_ps(scores + h * stride, _mm256_mul_ps(factor, sum[h][0]));
-        _mm256_storeu_ps(scores + h * stride + 8, _mm256_mul_ps(factor, sum[h][1]));
+    for (int c = 0; c < COUNT; c++) {
+        _mm256_storeu_ps(query[c].scores + first, _mm256_mul_ps(factor, sum[c][0]));
+        _mm256_storeu_ps(query[c].scores + first + 8, _mm256_mul_ps(factor, sum[c][1]));
     }
 #else
-    for (int h = 0; h < HEADS; h++)
+    for (int c = 0; c < COUNT; c++)
         for (int p = 0; p < STRIP; p++) {
             float sum = 0.0f;
-            for (int d = 0; d < dim; d++) sum = std::fma(q[h * dim + d], to_float(strip[d * STRIP + p]), sum);
-            scores[h * stride + p] = scale * sum;
+            for (int d = 0; d < dim; d++) sum = std::fma(query[c].q[d], to_float(strip[d * STRIP + p]), sum);
+            query[c].scores[first + p] = scale * sum;
         }
 #endif
 }
 
-// out[h] = sum of weights[h][position] * value over all positions in order; 16 of a value's numbers at a time.
-template <int HEADS>
-inline void mix_values(const half *values, int n, int dim, const float *weights, int64_t stride, float *out) {
+// out += weight * value over positions begin..end-1 in order, `scores` being weights by now; 16 of a value's numbers at a time.
+template <int COUNT>
+inline void mix_values(const Query *query, const half *values, int begin, int end, int dim) {
     for (int d = 0; d < dim; d += 16) {
 #ifdef HAVE_AVX2
-        __m256 sum[HEADS][2];
-        for (int h = 0; h < HEADS; h++) sum[h][0] = sum[h][1] = _mm256_setzero_ps();
-        for (int i = 0; i < n; i++) {
+        __m256 sum[COUNT][2];
+        for (int c = 0; c < COUNT; c++) {
+            sum[c][0] = _mm256_loadu_ps(query[c].out + d);
+            sum[c][1] = _mm256_loadu_ps(query[c].out + d + 8);
+        }
+        for (int i = begin; i < end; i++) {
             const half *v = values + static_cast<int64_t>(i) * dim + d;
             const __m256 a = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(v)));
             const __m256 b = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(v + 8)));
-            for (int h = 0; h < HEADS; h++) {
-                const __m256 f = _mm256_broadcast_ss(weights + h * stride + i);
-                sum[h][0] = _mm256_fmadd_ps(f, a, sum[h][0]);
-                sum[h][1] = _mm256_fmadd_ps(f, b, sum[h][1]);
+            for (int c = 0; c < COUNT; c++) {
+                const __m256 f = _mm256_broadcast_ss(query[c].scores + i);
+                sum[c][0] = _mm256_fmadd_ps(f, a, sum[c][0]);
+                sum[c][1] = _mm256_fmadd_ps(f, b, sum[c][1]);
             }
         }
-        for (int h = 0; h < HEADS; h++) {
-            _mm256_storeu_ps(out + h * dim + d, sum[h][0]);
-            _mm256_storeu_ps(out + h * dim + d + 8, sum[h][1]);
+        for (int c = 0; c < COUNT; c++) {
+            _mm256_storeu_ps(query[c].out + d, sum[c][0]);
+            _mm256_storeu_ps(query[c].out + d + 8, sum[c][1]);
         }
 #else
-        for (int h = 0; h < HEADS; h++)
+        for (int c = 0; c < COUNT; c++)
             for (int l = d; l < d + 16; l++) {
-                float sum = 0.0f;
-                for (int i = 0; i < n; i++)
-                    sum = std::fma(weights[h * stride + i], to_float(values[static_cast<int64_t>(i) * dim + l]), sum);
-                out[h * dim + l] = sum;
+                float sum = query[c].out[l];
+                for (int i = begin; i < end; i++)
+                    sum = std::fma(query[c].scores[i], to_float(values[static_cast<int64_t>(i) * dim + l]), sum);
+                query[c].out[l] = sum;
             }
 #endif
     }
@@ -432,42 +474,50 @@ inline void mix_values(const half *values, int n, int dim, const float *weights,
 inline float soften(float *scores, int n) {
     const int padded = (n + STRIP - 1) / STRIP * STRIP;
     for (int i = n; i < padded; i++) scores[i] = -INFINITY;
-    float lane[STRIP], largest = scores[0];
-    for (int l = 0; l < STRIP; l++) lane[l] = scores[l];
-    for (int i = STRIP; i < padded; i += STRIP)
-        for (int l = 0; l < STRIP; l++) lane[l] = scores[i + l] > lane[l] ? scores[i + l] : lane[l];
-    for (float part : lane) largest = std::max(largest, part);
-    for (float &part : lane) part = 0.0f;
-    for (int i = 0; i < padded; i += STRIP)
-        for (int l = 0; l < STRIP; l++) {
-            const float e = exponential(scores[i + l] - largest);
-            scores[i + l] = e;
-            lane[l] += e;
-        }
-    float sum = 0.0f;
-    for (float part : lane) sum += part;
-    return 1.0f / sum;
+    Floats most = load(scores);
+    for (int i = WIDTH; i < padded; i += WIDTH) most = larger(most, load(scores + i));
+    float largest = most[0];
+    for (int l = 1; l < WIDTH; l++) largest = std::max(largest, most[l]);
+    Floats even{}, odd{};
+    for (int i = 0; i < padded; i += 2 * WIDTH) {
+        const Floats a = exponential(load(scores + i) - largest), b = exponential(load(scores + i + WIDTH) - largest);
+        keep(scores + i, a);
+        keep(scores + i + WIDTH, b);
+        even += a;
+        odd += b;
+    }
+    return 1.0f / sum_of(even + odd);
 }
 
-// The query heads of one row that share a key head, over positions 0..n-1, in order whatever else is computed beside them.
-template <int HEADS>
-inline void attend(const float *q, const half *keys, const half *values, int n, int dim, float scale, float *scores,
-                   int64_t stride, float *out) {
-    for (int i = 0; i < n; i += STRIP) score_strip<HEADS>(q, keys + static_cast<int64_t>(i) * dim, dim, scale, scores + i, stride);
-    float inverse[HEADS];
-    for (int h = 0; h < HEADS; h++) inverse[h] = soften(scores + h * stride, n);
-    mix_values<HEADS>(values, n, dim, scores, stride, out);
-    for (int h = 0; h < HEADS; h++)
-        for (int d = 0; d < dim; d++) out[h * dim + d] *= inverse[h];
+// Queries that share a key head. Each sums over its positions in order, whatever it is computed with.
+template <int COUNT>
+inline void attend(const Query *query, const half *keys, const half *values, int dim, float scale) {
+    int common = query[0].n, longest = common;
+    for (int c = 1; c < COUNT; c++) {
+        common = std::min(common, query[c].n);
+        longest = std::max(longest, query[c].n);
+    }
+    for (int i = 0; i < longest; i += STRIP) score_strip<COUNT>(query, keys + static_cast<int64_t>(i) * dim, i, dim, scale);
+    float inverse[COUNT];
+    for (int c = 0; c < COUNT; c++) {
+        inverse[c] = soften(query[c].scores, query[c].n);
+        std::memset(query[c].out, 0, sizeof(float) * dim);
+    }
+    mix_values<COUNT>(query, values, 0, common, dim);
+    for (int c = 0; c < COUNT; c++) {
+        if (query[c].n > common) mix_values<1>(query + c, values, common, query[c].n, dim);
+        for (int d = 0; d < dim; d++) query[c].out[d] *= inverse[c];
+    }
 }
 
-inline void attend_heads(int heads, const float *q, const half *keys, const half *values, int n, int dim, float scale,
-                         float *scores, int64_t stride, float *out) {
-    for (; heads >= 4; heads -= 4, q += 4 * dim, out += 4 * dim) attend<4>(q, keys, values, n, dim, scale, scores, stride, out);
-    switch (heads) {
-        case 3: attend<3>(q, keys, values, n, dim, scale, scores, stride, out); break;
-        case 2: attend<2>(q, keys, values, n, dim, scale, scores, stride, out); break;
-        case 1: attend<1>(q, keys, values, n, dim, scale, scores, stride, out); break;
+inline void attend_all(const Query *query, int count, const half *keys, const half *values, int dim, float scale) {
+    switch (count) {
+        case 1: return attend<1>(query, keys, values, dim, scale);
+        case 2: return attend<2>(query, keys, values, dim, scale);
+        case 3: return attend<3>(query, keys, values, dim, scale);
+        case 4: return attend<4>(query, keys, values, dim, scale);
+        case 5: return attend<5>(query, keys, values, dim, scale);
+        case 6: return attend<6>(query, keys, values, dim, scale);
         default: break;
     }
 }
@@ -553,24 +603,29 @@ class Meeting {
 struct Acts {
     int8_t *quants;
     float *scale, *total;
-    Rounded *rows;
+    Panel *panels;
     int width;
     void take(Arena &arena, int count, int n) {
         width = n;
-        quants = arena.take<int8_t>(static_cast<int64_t>(count) * n);
-        scale = arena.take<float>(static_cast<int64_t>(count) * n / GROUP);
-        total = arena.take<float>(static_cast<int64_t>(count) * n / GROUP);
-        rows = arena.take<Rounded>(count);
-    }
-    void point(int count) {
-        for (int r = 0; r < count; r++) {
-            const int64_t g = static_cast<int64_t>(r) * width / GROUP;
-            rows[r] = {quants + static_cast<int64_t>(r) * width, scale + g, total + g};
+        const int64_t padded = (count + PANEL - 1) / PANEL * PANEL;
+        quants = arena.take<int8_t>(padded * n);
+        scale = arena.take<float>(padded * n / GROUP);
+        total = arena.take<float>(padded * n / GROUP);
+        panels = arena.take<Panel>(padded / PANEL);
+        for (int64_t p = 0; p < padded / PANEL; p++) {
+            const int64_t at = p * PANEL * n;
+            panels[p] = {quants + at, scale + at / GROUP, total + at / GROUP};
         }
     }
-    void round(int r, const float *x) {
-        const int64_t g = static_cast<int64_t>(r) * width / GROUP;
-        round_row(x, width, quants + static_cast<int64_t>(r) * width, scale + g, total + g);
+    void round(int row, const float *x) {
+        const int64_t panel = row / PANEL * PANEL * static_cast<int64_t>(width), lane = row % PANEL;
+        int8_t group[GROUP];
+        for (int g = 0; g < width / GROUP; g++) {
+            const int64_t at = panel / GROUP + g * PANEL + lane;
+            round_group(x + g * GROUP, group, scale + at, total + at);
+            int8_t *to = quants + panel + (static_cast<int64_t>(g) * QUADS * PANEL + lane) * 4;
+            for (int j = 0; j < QUADS; j++) std::memcpy(to + j * PANEL * 4, group + 4 * j, 4);
+        }
     }
 };
 
@@ -589,20 +644,38 @@ struct Share {
     Share(int n, int thread, int threads) : begin(n * thread / threads), end(n * (thread + 1) / threads) {}
 };
 
-constexpr int PANEL = 16;  // rows that meet a block of weights before the next block is read
+// Rows of one conversation whose attention is computed together.
+struct Party {
+    int row, rows;
+};
+
+// At most `most` neighbouring rows in each. Returns how many.
+int form_parties(const Row *rows, int count, int most, Party *party_of) {
+    int parties = 0;
+    for (int r = 0; r < count; r++) {
+        Party *last = parties ? &party_of[parties - 1] : nullptr;
+        if (last && last->rows < most && rows[last->row].keys == rows[r].keys)
+            last->rows++;
+        else
+            party_of[parties++] = {r, 1};
+    }
+    return parties;
+}
+
+constexpr int STACK = 16;  // rows that meet a block of weights before the next block is read
 
 // out[r][o] (+)= bias[o] + weights[o] . x[r] for this thread's outputs.
-void multiply(const Linear &w, const Rounded *x, int rows, float *out, int64_t stride, bool add, int thread, int threads) {
+void multiply(const Linear &w, const Panel *x, int rows, float *out, int64_t stride, bool add, int thread, int threads) {
     const int groups = w.inputs / GROUP;
     const Share share(w.outputs / LANES, thread, threads);
-    float part[PANEL][LANES];
+    float part[STACK][LANES];
     for (int b = share.begin; b < share.end; b++)
-        for (int r = 0; r < rows; r += PANEL) {
-            const int n = std::min(PANEL, rows - r);
+        for (int r = 0; r < rows; r += STACK) {
+            const int n = std::min(STACK, rows - r);
             if (w.bits == 4)
-                block_rows(static_cast<const Tile4 *>(w.tiles) + static_cast<int64_t>(b) * groups, groups, x + r, n, part);
+                block_rows(static_cast<const Tile4 *>(w.tiles) + static_cast<int64_t>(b) * groups, groups, x + r / PANEL, n, part);
             else
-                block_rows(static_cast<const Tile8 *>(w.tiles) + static_cast<int64_t>(b) * groups, groups, x + r, n, part);
+                block_rows(static_cast<const Tile8 *>(w.tiles) + static_cast<int64_t>(b) * groups, groups, x + r / PANEL, n, part);
             for (int i = 0; i < n; i++) {
                 float *to = out + (r + i) * stride + b * LANES;
                 for (int o = 0; o < LANES; o++) {
@@ -614,24 +687,27 @@ void multiply(const Linear &w, const Rounded *x, int rows, float *out, int64_t s
 }
 
 // silu(gate) * up, for this thread's pairs of blocks.
-void multiply_gated(const Linear &w, const Rounded *x, int rows, float *out, int64_t stride, int thread, int threads) {
+void multiply_gated(const Linear &w, const Panel *x, int rows, float *out, int64_t stride, int thread, int threads) {
     const int groups = w.inputs / GROUP;
     const Share share(w.outputs / LANES / 2, thread, threads);
-    float gate[PANEL][LANES], up[PANEL][LANES];
+    float gate[STACK][LANES], up[STACK][LANES];
     for (int b = share.begin; b < share.end; b++)
-        for (int r = 0; r < rows; r += PANEL) {
-            const int n = std::min(PANEL, rows - r);
+        for (int r = 0; r < rows; r += STACK) {
+            const int n = std::min(STACK, rows - r);
             const int64_t at = static_cast<int64_t>(2 * b) * groups;
             if (w.bits == 4) {
-                block_rows(static_cast<const Tile4 *>(w.tiles) + at, groups, x + r, n, gate);
-                block_rows(static_cast<const Tile4 *>(w.tiles) + at + groups, groups, x + r, n, up);
+                block_rows(static_cast<const Tile4 *>(w.tiles) + at, groups, x + r / PANEL, n, gate);
+                block_rows(static_cast<const Tile4 *>(w.tiles) + at + groups, groups, x + r / PANEL, n, up);
             } else {
-                block_rows(static_cast<const Tile8 *>(w.tiles) + at, groups, x + r, n, gate);
-                block_rows(static_cast<const Tile8 *>(w.tiles) + at + groups, groups, x + r, n, up);
+                block_rows(static_cast<const Tile8 *>(w.tiles) + at, groups, x + r / PANEL, n, gate);
+                block_rows(static_cast<const Tile8 *>(w.tiles) + at + groups, groups, x + r / PANEL, n, up);
             }
             for (int i = 0; i < n; i++) {
                 float *to = out + (r + i) * stride + b * LANES;
-                for (int o = 0; o < LANES; o++) to[o] = gate[i][o] / (1.0f + exponential(-gate[i][o])) * up[i][o];
+                for (int o = 0; o < LANES; o += WIDTH) {
+                    const Floats x = load(gate[i] + o);
+                    keep(to + o, x / (1.0f + exponential(-x)) * load(up[i] + o));
+                }
             }
         }
 }
@@ -643,8 +719,8 @@ extern "C" {
 int64_t gl_scratch_bytes(const Shape *s, int32_t rows, int64_t longest, int32_t threads) {
     const int64_t widest = std::max({s->hidden, s->mlp, s->heads * s->dim});
     const int64_t qkv = (s->heads + 2 * s->kv_heads) * s->dim;
-    const int64_t per_row = 4 * (qkv + s->heads * s->dim + s->mlp + s->hidden) + 3 * (widest + widest / 4 + 64);
-    return rows * per_row + threads * 16 * (longest + 64) + (1 << 16);
+    const int64_t per_row = sizeof(Party) + 4 * (qkv + s->heads * s->dim + s->mlp + s->hidden) + 3 * (widest + widest / 4 + 64);
+    return rows * per_row + threads * 4 * QUERIES * (longest + 64) + (1 << 16);
 }
 
 // Runs all layers. x [rows, hidden]: embedded rows on entry, the last layer's output on return.
@@ -658,21 +734,20 @@ void gl_layers(const Shape *s, const Layer *layers, const Row *rows, int32_t cou
     narrow.take(arena, count, hidden);
     attended.take(arena, count, q_width);
     wide.take(arena, count, s->mlp);
-    narrow.point(count);
-    attended.point(count);
-    wide.point(count);
     float *normed = arena.take<float>(static_cast<int64_t>(count) * hidden);
     float *qkv = arena.take<float>(static_cast<int64_t>(count) * qkv_width);
     float *seen = arena.take<float>(static_cast<int64_t>(count) * q_width);
     float *gated = arena.take<float>(static_cast<int64_t>(count) * s->mlp);
     const int64_t stride = longest + STRIP;
-    float *all_scores = arena.take<float>(threads * 4 * stride);
+    Party *party_of = arena.take<Party>(count);
+    float *all_scores = arena.take<float>(threads * QUERIES * stride);
+    const int shared = heads / kv, parties = form_parties(rows, count, std::max(1, QUERIES / shared), party_of);
     Meeting meeting;
 #pragma omp parallel num_threads(threads)
     {
         const Place place;
         const int me = place.thread, of = place.threads;
-        float *scores = all_scores + me * 4 * stride;
+        float *scores = all_scores + me * QUERIES * stride;
         const Share mine(count, me, of);
         for (int n = 0; n < s->layers; n++) {
             const Layer &layer = layers[n];
@@ -684,7 +759,7 @@ void gl_layers(const Shape *s, const Layer *layers, const Row *rows, int32_t cou
                 narrow.round(r, to);
             }
             meeting.wait(of);
-            multiply(layer.qkv, narrow.rows, count, qkv, qkv_width, false, me, of);
+            multiply(layer.qkv, narrow.panels, count, qkv, qkv_width, false, me, of);
             meeting.wait(of);
             for (int r = mine.begin; r < mine.end; r++) {
                 float *q = qkv + static_cast<int64_t>(r) * qkv_width, *k = q + q_width, *v = k + kv_width;
@@ -704,18 +779,29 @@ void gl_layers(const Shape *s, const Layer *layers, const Row *rows, int32_t cou
                 }
             }
             meeting.wait(of);
-            // Later rows look further, so they are dealt out in turn and not in one piece.
-            for (int task = me; task < count * kv; task += of) {
-                const int r = task / kv, h = task % kv, shared = heads / kv;
-                const int64_t head = (static_cast<int64_t>(n) * kv + h) * rows[r].capacity * dim;
-                attend_heads(shared, qkv + static_cast<int64_t>(r) * qkv_width + h * shared * dim, rows[r].keys + head,
-                             rows[r].values + head, static_cast<int>(rows[r].position) + 1, dim, s->scale, scores, stride,
-                             seen + static_cast<int64_t>(r) * q_width + h * shared * dim);
+            // Head by head, so that a thread reads the keys and values of a conversation once for many rows.
+            const Share tasks(kv * parties, me, of);
+            for (int task = tasks.begin; task < tasks.end; task++) {
+                const int h = task / parties;
+                const Party &party = party_of[task % parties];
+                const int64_t head = (static_cast<int64_t>(n) * kv + h) * rows[party.row].capacity * dim;
+                Query query[QUERIES];
+                int count = 0;
+                for (int r = party.row; r < party.row + party.rows; r++)
+                    for (int q = h * shared; q < (h + 1) * shared; q++) {
+                        query[count] = {qkv + static_cast<int64_t>(r) * qkv_width + q * dim, scores + count * stride,
+                                        seen + static_cast<int64_t>(r) * q_width + q * dim,
+                                        static_cast<int>(rows[r].position) + 1};
+                        if (++count == QUERIES || (r == party.row + party.rows - 1 && q == (h + 1) * shared - 1)) {
+                            attend_all(query, count, rows[r].keys + head, rows[r].values + head, dim, s->scale);
+                            count = 0;
+                        }
+                    }
             }
             meeting.wait(of);
             for (int r = mine.begin; r < mine.end; r++) attended.round(r, seen + static_cast<int64_t>(r) * q_width);
             meeting.wait(of);
-            multiply(layer.out, attended.rows, count, x, hidden, true, me, of);
+            multiply(layer.out, attended.panels, count, x, hidden, true, me, of);
             meeting.wait(of);
             for (int r = mine.begin; r < mine.end; r++) {
                 float *to = normed + static_cast<int64_t>(r) * hidden;
@@ -723,11 +809,11 @@ void gl_layers(const Shape *s, const Layer *layers, const Row *rows, int32_t cou
                 narrow.round(r, to);
             }
             meeting.wait(of);
-            multiply_gated(layer.gate_up, narrow.rows, count, gated, s->mlp, me, of);
+            multiply_gated(layer.gate_up, narrow.panels, count, gated, s->mlp, me, of);
             meeting.wait(of);
             for (int r = mine.begin; r < mine.end; r++) wide.round(r, gated + static_cast<int64_t>(r) * s->mlp);
             meeting.wait(of);
-            multiply(layer.down, wide.rows, count, x, hidden, true, me, of);
+            multiply(layer.down, wide.panels, count, x, hidden, true, me, of);
             meeting.wait(of);
         }
     }
@@ -739,7 +825,6 @@ void gl_head(const Linear *w, const float *norm, float epsilon, const float *x, 
     Arena arena{scratch};
     Acts acts{};
     acts.take(arena, count, w->inputs);
-    acts.point(count);
     float *normed = arena.take<float>(w->inputs);
     for (int r = 0; r < count; r++) {
         rms_norm(x + static_cast<int64_t>(r) * w->inputs, norm, w->inputs, epsilon, normed);
@@ -748,7 +833,7 @@ void gl_head(const Linear *w, const float *norm, float epsilon, const float *x, 
 #pragma omp parallel num_threads(threads)
     {
         const Place place;
-        multiply(*w, acts.rows, count, out, w->outputs, false, place.thread, place.threads);
+        multiply(*w, acts.panels, count, out, w->outputs, false, place.thread, place.threads);
     }
 }
 
@@ -783,12 +868,11 @@ void gl_multiply(const Linear *w, const float *x, int32_t count, float *out, cha
     Arena arena{scratch};
     Acts acts{};
     acts.take(arena, count, w->inputs);
-    acts.point(count);
     for (int r = 0; r < count; r++) acts.round(r, x + static_cast<int64_t>(r) * w->inputs);
 #pragma omp parallel num_threads(threads)
     {
         const Place place;
-        multiply(*w, acts.rows, count, out, w->outputs, false, place.thread, place.threads);
+        multiply(*w, acts.panels, count, out, w->outputs, false, place.thread, place.threads);
     }
 }
 
