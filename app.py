@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from engine.config import MAX_K, EngineConfig
+from engine.config import MAX_K, QUANTS, EngineConfig
 from engine.errors import InvalidParams
 
 if TYPE_CHECKING:
@@ -67,6 +67,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         default="auto",
         help="arithmetic: native (compiled here), torch, or auto (default)",
     )
+    add(
+        "--quant",
+        choices=QUANTS,
+        default="auto",
+        help="how weights are kept: gguf (the default model's own 4 bits), bf16, fp32, nf4, int8; auto (default) is "
+        "the quickest that rounds nothing again",
+    )
     add("--lang", choices=("en", "zh"), default=None, help="language of the page (default: the browser's)")
     add("--offline", action="store_true", help="never use the network; the model must be there already")
     add("--version", action="version", version=f"Greenlight {VERSION}")
@@ -88,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
     config = EngineConfig(
         target=args.target, drafter=args.drafter, device=args.device, threads=args.threads, offline=args.offline,
         max_new_tokens=args.max_new_tokens, max_waiting=args.queue_size, kernel=args.kernel,
+        quant=args.quant,
     )  # fmt: skip
     prepare_environment()
     check_port(host, args.port)

@@ -11,6 +11,9 @@ from engine.errors import InvalidParams
 MAX_K = 16
 """Largest number of draft tokens a round may have."""
 
+QUANTS = ("auto", "gguf", "nf4", "int8", "bf16", "fp32")
+"""How weights may be kept."""
+
 
 class Rule(StrEnum):
     """How drafts are tested; both rules leave the target's distribution unchanged (see `verify`)."""
@@ -129,6 +132,7 @@ class EngineConfig:
 
     drafter: "ngram", "none", or a model (as target). threads None: from the CPU quota.
     kernel: "native" (compiled on this machine), "torch", or "auto", native where it can be had.
+    quant: how the target's weights are kept: one of QUANTS; "auto" never rounds them further than they were.
     max_new_tokens caps every request. cache_mib bounds the pool of KV caches. Raises InvalidParams.
     """
 
@@ -141,6 +145,7 @@ class EngineConfig:
     max_waiting: int = 32
     cache_mib: int = 512
     kernel: str = "auto"
+    quant: str = "auto"
 
     def __post_init__(self) -> None:
         if not self.target:
@@ -151,6 +156,9 @@ class EngineConfig:
             raise InvalidParams("device", f"device must be auto, cpu, cuda or mps, not {self.device!r}.")
         if self.kernel not in ("auto", "native", "torch"):
             raise InvalidParams("kernel", f"kernel must be auto, native or torch, not {self.kernel!r}.")
+        if self.quant not in QUANTS:
+            names = ", ".join(QUANTS[:-1])
+            raise InvalidParams("quant", f"quant must be {names} or {QUANTS[-1]}, not {self.quant!r}.")
         if self.threads is not None:
             _integer("threads", self.threads, 1, 1024)
         _integer("max_new_tokens", self.max_new_tokens, 1, 1_000_000)

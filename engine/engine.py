@@ -65,7 +65,7 @@ class Facts:
     exact: bool
     drafters: tuple[str, ...]  # names valid for DecodingParams.drafter
     max_new_tokens: int
-    note: str = ""  # what a person should know of this model, e.g. that it has no chat template
+    note: str = ""  # what a person should know of this model, e.g. that it has no chat template; a line each
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Engine:
             exact=loaded.exact,
             drafters=drafters,
             max_new_tokens=self.config.max_new_tokens,
-            note=loaded.tokenizer.fallback_note,
+            note="\n".join(filter(None, (loaded.note, loaded.tokenizer.fallback_note))),
         )
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
@@ -317,6 +317,7 @@ def _load_pair(config: EngineConfig, progress: Progress) -> Pair:
             device=config.device,
             threads=threads,
             kernel=config.kernel if name == config.target else "auto",
+            quant=config.quant if name == config.target else "auto",
             offline=config.offline,
             progress=progress,
         )

@@ -78,8 +78,8 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def pick_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16 where the hardware multiplies it, else a format that it does.
+def pick_dtype(device: torch.device) -> str:
+    """ "bf16" where the hardware multiplies it, else a format that it does: "fp16" or "fp32".
 
     A CPU without bf16 instructions takes it piece by piece: a single row is then quick, since fewer bytes are read,
     but the several rows of a verification, and every prompt, cost several times as much.
@@ -87,8 +87,8 @@ def pick_dtype(device: torch.device) -> torch.dtype:
     import torch
 
     if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+        return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
     if device.type == "mps":
-        return torch.float16
+        return "fp16"
     quick = any(getattr(torch.cpu, probe, bool)() for probe in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    return torch.bfloat16 if quick else torch.float32
+    return "bf16" if quick else "fp32"

@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tokenizers
@@ -20,6 +21,7 @@ from engine.template import compiled_template
 from engine.text import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:
+    from engine.linear import Kind, Linear
     from engine.model import Network
     from engine.native import Kernels
 
@@ -33,6 +35,12 @@ Progress = Callable[[str, float | None], None]
 ATTENTION = "greenlight"
 TOLERANCE = 0.1
 """Share of the logits' spread by which 16-bit kernels may differ; a wrong attention differs by about all of it."""
+ON_GRID = ("auto", "gguf")
+"""What --quant may say for the native kernels, which keep a GGUF's weights as they are."""
+NF4_NOTE = (
+    "NF4 rounds this model's own 4-bit weights a second time, which costs so small a model much of its quality: "
+    "start without --quant for its best answers."
+)
 KNOWN_LAYERS = {"full_attention", "sliding_attention"}
 
 
@@ -49,6 +57,8 @@ class Loaded:
     device: str
     exact: bool = False
     """Whether a row's logits are proven not to depend, by a single bit, on what is computed beside it."""
+    note: str = ""
+    """A sentence that a person should read about how the weights are kept, or ""."""
 
 
 def load(
@@ -57,13 +67,16 @@ def load(
     device: str = "auto",
     threads: int | None = None,
     kernel: str = "auto",
+    quant: str = "auto",
     offline: bool,
     progress: Progress,
 ) -> Loaded:
     """target: "embedded" (the default model), a local folder, or a hub id. Raises LoadError.
 
     kernel: "native" (compiled here; only for the default model, on a CPU), "torch", or "auto", which takes native where
-    it can. Sets the number of threads that torch uses in this process, when the model runs on the CPU.
+    it can. quant: a name of `linear.KINDS`, or "auto": the GGUF's own grid for the default model on native kernels, and
+    else the quickest here that keeps the weights' values. Sets the number of threads that torch uses in this process,
+    when the model runs on the CPU.
     """
     import torch
 
@@ -71,20 +84,24 @@ def load(
     where = pick_device(device)
     if where.type == "cpu":
         torch.set_num_threads(threads)
-    kernels = _kernels(target, kernel, where, progress)
+    kernels = _kernels(target, kernel, quant, where, progress)
     place = find(target, offline, progress, tiles=kernels is not None)
     progress("load", None)
     if kernels is not None:
         return _load_native(place, kernels, threads)
-    return _load_transformers(place, where)
+    return _load_transformers(place, where, quant, threads)
 
 
-def _kernels(target: str, wanted: str, where: Any, progress: Progress) -> Kernels | None:
+def _kernels(target: str, wanted: str, quant: str, where: Any, progress: Progress) -> Kernels | None:
     """The native kernels if they are wanted and can be had. Raises LoadError if only they would do."""
     possible = target == EMBEDDED and where.type == "cpu"
-    if wanted == "torch" or not possible:
-        if wanted == "native":
-            raise LoadError("The native kernels run the default model on a CPU only: leave out --kernel native.")
+    if wanted == "native" and not possible:
+        raise LoadError("The native kernels run the default model on a CPU only: leave out --kernel native.")
+    if wanted == "native" and quant not in ON_GRID:
+        raise LoadError(
+            f"The native kernels run only the GGUF's own grid: leave out --kernel native or --quant {quant}."
+        )
+    if wanted == "torch" or not possible or quant not in ON_GRID:
         return None
     from engine.native import Kernels, kernels
 
@@ -132,29 +149,69 @@ def _load_native(place: Place, kernels: Kernels, threads: int) -> Loaded:
     )
 
 
-def _load_transformers(place: Place, where: Any) -> Loaded:
+def _kind(quant: str, place: Place, where: Any, shape: tuple[int, int], threads: int) -> Kind:
+    """What --quant names, or the quickest here that rounds no weight again. shape: of a typical layer. Raises LoadError."""
+    from engine.linear import KINDS, refusal
+    from engine.quickest import quickest
+
+    if quant == "gguf" and place.origin != GGUF_ORIGIN:
+        raise LoadError("--quant gguf is for the default model, whose weights come as a GGUF: leave it out.")
+    if quant == "gguf":
+        raise LoadError("--quant gguf runs on the native kernels only: install g++, or leave out --quant.")
+    if quant == "auto":
+        names = ["bf16", "fp32"] if where.type == "cpu" else [pick_dtype(where)]
+        quant = quickest(names, _memory(), shape, threads)
+    if reason := refusal(quant, where):
+        raise LoadError(reason)
+    return KINDS[quant]
+
+
+def _memory() -> Path | None:
+    """Where answers about this machine are kept; None where there is no place for them."""
+    from engine.fetch import cache_folder
+
+    try:
+        return cache_folder() / "native"
+    except LoadError:
+        return None
+
+
+def _load_transformers(place: Place, where: Any, quant: str, threads: int) -> Loaded:
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    dtype = pick_dtype(where)
     config = _config(place)
     _refuse_unsupported(place.name, config)
-    hf_model = _network(place, dtype, where)
     text_config = config.get_text_config()
+    shape = (getattr(text_config, "intermediate_size", None) or text_config.hidden_size, text_config.hidden_size)
+    kind = _kind(quant, place, where, shape, threads)
+    hf_model = _network(place, kind, where)
     tokenizer = _tokenizer(place, hf_model.generation_config, text_config.vocab_size)
     from engine.model import TransformersNetwork
 
-    written = str(dtype).removeprefix("torch.").replace("bfloat16", "bf16")
+    network = TransformersNetwork(hf_model, tokenizer.vocab_size)
+    network.weight_bytes += _requantised(hf_model, kind) if kind.requantises else 0
     return Loaded(
-        network=TransformersNetwork(hf_model, tokenizer.vocab_size),
+        network=network,
         tokenizer=tokenizer,
         name=place.name,
-        weights=f"{place.origin}, run as {written}",
-        kernel=f"torch {written} linear",
+        weights=_weights(place, kind),
+        kernel=kind.phrase,
         context_len=int(getattr(text_config, "max_position_embeddings", None) or 2048),
         device=str(where),
+        note=_note(place, kind),
     )
+
+
+def _weights(place: Place, kind: Kind) -> str:
+    if not kind.requantises:
+        return f"{place.origin}, run as {kind.name}"
+    return f"{place.origin}, quantised {'again ' if place.origin == GGUF_ORIGIN else ''}as {kind.name}"
+
+
+def _note(place: Place, kind: Kind) -> str:
+    return NF4_NOTE if place.origin == GGUF_ORIGIN and kind.name == "nf4" else ""
 
 
 def _config(place: Place) -> Any:
@@ -198,7 +255,7 @@ def _unsupported(name: str, config: Any) -> str:
     )
 
 
-def _network(place: Place, dtype: Any, where: Any) -> Any:
+def _network(place: Place, kind: Kind, where: Any) -> Any:
     """The transformers model, on its device, with our attention."""
     from transformers import AttentionInterface, AutoModelForCausalLM
 
@@ -207,7 +264,11 @@ def _network(place: Place, dtype: Any, where: Any) -> Any:
     AttentionInterface.register(ATTENTION, attend_spans)
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            place.folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
+            place.folder,
+            dtype=_dtype(kind, where),
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
         )
     except Exception as error:  # damaged files fail in many ways, and each of them is this sentence
         raise LoadError(f"{place.name} cannot be loaded ({first_line(error)}): its files may be damaged.") from error
@@ -217,6 +278,39 @@ def _network(place: Place, dtype: Any, where: Any) -> Any:
     elif not _attends_rightly(model):
         raise LoadError(_unsupported(place.name, model.config))
     return model
+
+
+def _dtype(kind: Kind, where: Any) -> Any:
+    """The number format of everything but the linear layers, which is theirs too where they are dense."""
+    import torch
+
+    formats = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+    return formats[kind.name if kind.name in formats else pick_dtype(where)]
+
+
+def _requantised(model: Any, kind: Kind) -> int:
+    """Swaps every linear layer but the head, one at a time, so that no two copies of all weights are ever in memory.
+
+    Returns by how many bytes the weights that a forward reads have changed.
+    """
+    import torch
+
+    class Swapped(torch.nn.Module):
+        def __init__(self, linear: Linear) -> None:
+            super().__init__()
+            self.linear = linear
+
+        def forward(self, x: Any) -> Any:
+            return self.linear(x.reshape(-1, x.shape[-1])).reshape(*x.shape[:-1], self.linear.outputs)
+
+    head, change = model.get_output_embeddings(), 0
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if type(child) is torch.nn.Linear and child is not head:
+                made = kind.build(child.weight.data, child.bias)
+                change += made.weight_bytes - child.weight.nbytes
+                setattr(module, name, Swapped(made))
+    return change
 
 
 def _attends_rightly(model: Any) -> bool:

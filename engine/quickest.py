@@ -26,15 +26,17 @@ LARGEST = 4096
 """Layers with more outputs or inputs behave like ones of so many."""
 
 
-def quickest(names: Sequence[str], folder: Path, shape: tuple[int, int], threads: int) -> str:
-    """The kind of least time, of `names`, for layers of `shape` (outputs, inputs); kept in `folder`."""
+def quickest(names: Sequence[str], folder: Path | None, shape: tuple[int, int], threads: int) -> str:
+    """The kind of least time, of `names`, for layers of `shape` (outputs, inputs); kept in `folder`, if there is one."""
     key = "|".join([processor(), torch.__version__, f"{shape}", f"{threads}", ",".join(names)])
 
     def ask() -> str:
         costs = measured(names, shape)
         return min(costs, key=costs.__getitem__)
 
-    return names[0] if len(names) == 1 else remember(folder / "linear.json", key, ask, lambda kept: kept in names)
+    if len(names) == 1:
+        return names[0]
+    return remember(folder / "linear.json", key, ask, lambda kept: kept in names) if folder else ask()
 
 
 def measured(names: Sequence[str], shape: tuple[int, int]) -> dict[str, float]:

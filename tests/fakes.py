@@ -137,6 +137,7 @@ class FakeLoaded:
     context_len: int = 4096
     device: str = "cpu"
     exact: bool = True
+    note: str = ""
 
 
 def fake_engine(logits_of: LogitsOf, drafter: LogitsOf | None = None, **config: object) -> Engine:

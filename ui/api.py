@@ -10,17 +10,22 @@ from typing import Any
 import gradio as gr
 
 from engine.config import DecodingParams, Message, SamplingParams
+from engine.engine import Facts
 from engine.errors import EngineError, InvalidParams
 from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Round, Token
 from engine.stats import Tally
 from ui.handlers import GLANCE_S, HEARTBEAT_S, Handlers, readable
 from ui.sessions import Live
 
+TOLD = ("target", "weights", "kernel", "device", "exact", "note")
+"""What an answer says of the engine (see `Facts`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A reply as a program wants it: every token, and every rejected draft with its place."""
+    """A reply as a program wants it: every token, every rejected draft with its place, and what computed them."""
 
+    facts: Facts | None = None
     tokens: tuple[dict[str, Any], ...] = ()
     rejected: tuple[dict[str, Any], ...] = ()
     tally: Tally = field(default_factory=Tally)
@@ -52,6 +57,7 @@ class Record:
                 "ttft_s": summary.ttft_s,
                 "finish_reason": self.finished.reason.value if self.finished else None,
             },
+            "engine": {name: getattr(self.facts, name, None) for name in TOLD},
         }
 
 
@@ -94,7 +100,7 @@ def make_generate(handlers: Handlers) -> Callable[..., Any]:
             async for _ in handlers.until_loaded(live):
                 yield record.json()
             await handlers.ask(live, _messages(prompt), params)
-            async for record in _written(live):
+            async for record in _written(live, Record(handlers.facts())):
                 yield record.json()  # partial: lets Gradio notice that the caller has gone, and a program follow along
             if record.finished and record.finished.reason is FinishReason.ERROR:
                 raise gr.Error(record.finished.message, print_exception=False)
@@ -112,9 +118,9 @@ def _messages(prompt: str) -> tuple[Message, ...]:
     return (Message("user", written),)
 
 
-async def _written(live: Live) -> AsyncIterator[Record]:
-    """The record about once a second, and at the end."""
-    record, told = Record(), asyncio.get_running_loop().time()
+async def _written(live: Live, record: Record) -> AsyncIterator[Record]:
+    """The record, empty at first, about once a second and at the end."""
+    told = asyncio.get_running_loop().time()
     stream = live.stream
     assert stream is not None
     while not stream.done:

@@ -202,12 +202,8 @@ def engine_chip(status: Status, facts: Facts | None) -> str:
 
 def note(facts: Facts | None) -> str:
     """What a person should know of this model; "" where there is nothing. Sentences of the engine that we know are translated."""
-    if facts is None or not facts.note:
-        return ""
-    for key in ("note.no_template", "note.no_system"):
-        if text(key, "en") == facts.note:
-            return both(key)
-    return escape(facts.note)
+    known = {text(key, "en"): both(key) for key in ("note.no_template", "note.no_system", "note.nf4")}
+    return "<br>".join(known.get(line, escape(line)) for line in facts.note.splitlines()) if facts else ""
 
 
 def loading(status: Status) -> str:

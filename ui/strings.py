@@ -33,6 +33,11 @@ TEXT: dict[str, tuple[str, str]] = {
         "This model's chat template has no system role, so the system prompt is put before the first message.",
         "这个模型的对话模板里没有系统角色，所以系统提示放在第一条消息前面。",
     ),
+    "note.nf4": (
+        "NF4 rounds this model's own 4-bit weights a second time, which costs so small a model much of its quality: "
+        "start without --quant for its best answers.",
+        "这个模型的权重本来就是 4 位的，NF4 又舍入了一次；模型这么小，质量会明显下降。想要最好的回答，启动时不要加 --quant。",
+    ),
     # loading
     "load.start": ("Starting", "正在启动"),
     "load.compile": ("Compiling the kernels", "正在编译计算内核"),

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from engine.bench import contexts, peers, replies, rows
+from engine.bench import contexts, peers, quality, replies, rows
 from engine.errors import EngineError
 
 
@@ -18,6 +18,7 @@ def parser() -> argparse.ArgumentParser:
     rows.add_commands(commands)
     contexts.add_commands(commands)
     peers.add_commands(commands)
+    quality.add_commands(commands)
     return made
 
 

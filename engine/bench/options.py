@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.bench.prompts import Prompt, read_prompts
-from engine.config import MAX_K, DecodingParams, EngineConfig, Rule, SamplingParams
+from engine.config import MAX_K, QUANTS, DecodingParams, EngineConfig, Rule, SamplingParams
 from engine.engine import Engine, State
 from engine.errors import EngineError
 
@@ -25,6 +25,7 @@ def add_model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--threads", type=int)
     command.add_argument("--offline", action="store_true", help="never use the network")
     command.add_argument("--kernel", choices=("auto", "native", "torch"), default="auto")
+    command.add_argument("--quant", choices=QUANTS, default="auto")
     command.add_argument("--json", type=Path, metavar="OUT", help="also write the figures to this file")
 
 
@@ -75,6 +76,7 @@ def engine_of(args: argparse.Namespace, drafter: str = "ngram") -> Iterator[Engi
     config = EngineConfig(
         args.target, drafter, args.device, args.threads, args.offline,
         max_new_tokens=max(args.max_new_tokens, WARM_UP_TOKENS), kernel=args.kernel,
+        quant=args.quant,
     )  # fmt: skip
     engine = Engine(config)
     try:

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     threads = args.threads or loading.default_threads()
     loaded = loading.load(
-        args.target, device=args.device, threads=threads, kernel=args.kernel, offline=args.offline,
+        args.target, device=args.device, threads=threads, kernel=args.kernel, quant=args.quant, offline=args.offline,
         progress=silent,
     )  # fmt: skip
     if loaded.context_len < max(CONTEXTS) + MAX_ROWS:
@@ -107,6 +107,9 @@ def measure(model: Model, repeats: int, buffer: int, report: Callable[[str], Non
         begin_s = perf_counter()
         float(memory.sum())
         reads.append(perf_counter() - begin_s)
+        model.forward(
+            [Request(ids[: CONTEXTS[0] + 1], 1, caches[CONTEXTS[0]])]
+        )  # the readers' threads settle meanwhile
         if cycle >= 0:
             pace(cycle + 1, "cycles")
     return Samples({cell: found[1:] for cell, found in forwards.items()}, reads[1:], buffer)

@@ -157,6 +157,40 @@ def test_the_converted_model_computes_the_same(tiny: SimpleNamespace) -> None:
     assert (loaded.context_len, loaded.device, loaded.tokenizer.stop_ids) == (512, "cpu", frozenset({0, 2}))
 
 
+@pytest.mark.parametrize(("quant", "tolerance"), [("fp32", 1e-5), ("bf16", 0.05), ("int8", 0.1), ("nf4", 0.7)])
+def test_weights_are_kept_as_asked(tiny: SimpleNamespace, quant: str, tolerance: float) -> None:
+    """`tolerance`: distance to the float32 logits, by their spread. Another model's weights are at about 1.4."""
+    loaded = load(tiny.folder, quant=quant)
+    ids = list(range(5, 60))
+    [found] = Model(loaded.network, 512).forward([Request(ids, len(ids), Cache())])
+    expected = tiny.model(torch.tensor([ids])).logits[0]
+    distance = float((found - expected).norm() / (expected - expected.mean(-1, keepdim=True)).norm())
+    assert distance < tolerance and (quant == "fp32" or distance > 1e-5)
+    assert loaded.weights.endswith(f" as {quant}") and loaded.note == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"quant": "gguf"}, r"^--quant gguf is for the default model"),
+        ({"kernel": "native"}, "leave out --kernel native"),
+        ({"target": "embedded", "kernel": "native", "quant": "nf4"}, "leave out --kernel native or --quant nf4"),
+    ],
+)
+def test_ways_to_keep_weights_that_cannot_be_are_one_sentence(
+    tiny: SimpleNamespace, options: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(LoadError, match=sentence):
+        load(options.pop("target", tiny.folder), **options)
+
+
+def test_what_nobody_asked_for_is_never_quantised(tiny: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr("engine.quickest.quickest", lambda names, *rest: asked.append(names) or "fp32")
+    assert load(tiny.folder).weights == "safetensors, run as fp32"
+    assert asked == [["bf16", "fp32"]]
+
+
 def test_a_folder_is_made_once_and_a_damaged_one_again(tiny: SimpleNamespace, tmp_path: Path) -> None:
     gguf = Path(shutil.copy(tiny.gguf, tmp_path))
     phases: list[str] = []

@@ -34,6 +34,9 @@ def test_a_reply_as_json(call: Any, engine: FakeEngine) -> None:
         "spec_tok_s", "plain_tok_s", "speedup", "alpha", "acceptance_length", "drafted", "accepted", "ttft_s", "finish_reason",
     }  # fmt: skip
     assert made["stats"]["finish_reason"] == "length"
+    assert made["engine"] == {
+        "target": "FakeLM-1M", "weights": "GGUF Q4_1", "kernel": "test kernel", "device": "cpu", "exact": True, "note": "",
+    }  # fmt: skip
     params = engine.asked[0].params
     assert (params.num_speculative_tokens, params.sampling.temperature, params.sampling.seed) == (3, 0.5, 11)
     assert params.max_new_tokens == 30 and params.drafter == "ngram"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from engine.config import DecodingParams
 from engine.engine import Facts, State, Status
 from engine.events import FinishReason, KReason, Round
+from engine.loading import NF4_NOTE
 from engine.text import NO_SYSTEM, NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, Script, play
 from ui import render
@@ -116,10 +117,16 @@ def test_special_tokens_are_labelled_chips_in_both_languages() -> None:
     )
 
 
-@pytest.mark.parametrize("sentence", [NO_TEMPLATE, NO_SYSTEM])
+@pytest.mark.parametrize("sentence", [NO_TEMPLATE, NO_SYSTEM, NF4_NOTE])
 def test_what_the_model_lacks_is_said_in_both_languages(sentence: str) -> None:
     html = render.note(Facts("m", "w", "k", "cpu", 2, 10, True, ("none",), 9, note=sentence))
     assert sentence in Reader(html).text and re.search("[\u4e00-\u9fff]", html)
+
+
+def test_several_notes_stand_on_lines_of_their_own() -> None:
+    noted = Facts("m", "w", "k", "cpu", 2, 10, True, ("none",), 9, note=f"{NF4_NOTE}\n{NO_SYSTEM}\n<i>")
+    first, second, third = render.note(noted).split("<br>")
+    assert NF4_NOTE in Reader(first).text and NO_SYSTEM in Reader(second).text and third == "&lt;i&gt;"
 
 
 def test_another_note_is_shown_as_it_is_and_none_shows_nothing() -> None:
