@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine import linear, quickest
-from engine.errors import LoadError
+from engine.config import QUANTS, EngineConfig
+from engine.errors import InvalidParams, LoadError
 from engine.linear import KINDS, Grid, Linear, refusal
 from engine.native.tiles import Blocks, interleaved, joined, read_blocks, rows, separated, tiles, untiled
 from engine.records import read_record, remember, write_record
@@ -204,6 +205,13 @@ def test_a_kind_runs_on_this_cpu_or_says_why_not(name: str) -> None:
     said = refusal(name, CPU)
     assert not said or (said.startswith(f"--quant {name} ") and said.endswith(".") and "\n" not in said)
     assert (said == "") == ("cpu" in KINDS[name].devices)
+
+
+def test_a_way_to_keep_weights_that_there_is_not_is_one_sentence() -> None:
+    assert set(QUANTS) - {"auto"} <= set(KINDS)
+    assert EngineConfig(quant="nf4").quant == "nf4"
+    with pytest.raises(InvalidParams, match=r"^quant must be auto, gguf, nf4, int8, bf16 or fp32, not 'q5'\.$"):
+        EngineConfig(quant="q5")
 
 
 def test_a_kind_that_is_not_for_a_device_says_so() -> None:
