@@ -1,48 +1,238 @@
-"""The Llama family: sizes and rotations, shared by every way to run it."""
+"""The forward pass of the Llama family (see llama_shape.py) in plain torch, over linear layers of any kind (linear.py).
+
+Lean: joined projections, few operations, and nothing made for each layer that can be made once a pass. Attention gives
+a row the same bits whatever rows are computed beside it; where the linear layers do so too, the whole network does.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from engine.errors import LoadError
+from engine.linear import Builder, Linear, Weight
+from engine.llama_shape import LlamaShape, rope_tables
+from engine.model import Span, feature_layers, keep_features
+from engine.native.tiles import Blocks, joined, rows
+
+KEYS = 512
+"""Keys that torch's CPU attention takes at a time. Whole blocks of them, and at least MULTIPLE rows, keep it to one order
+of summing: fewer rows take another path, and a block cut short another split. What is beyond the end has no weight."""
+
+MULTIPLE = 4
+
+TABLE = 1024
+"""Positions whose rotations are computed together, once."""
 
 
 @dataclass(frozen=True, slots=True)
-class LlamaShape:
-    """Sizes of a model, from a `config.json` as transformers writes it."""
+class Layer:
+    """qk_norm: [heads + kv heads, dim], what each normalised query and key is multiplied by; None where none is."""
 
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    dim: int
-    mlp: int
-    vocab_size: int
-    context_len: int
-    epsilon: float
-    rope_base: float
+    attention_norm: Tensor
+    mlp_norm: Tensor
+    qk_norm: Tensor | None
+    qkv: Linear
+    out: Linear
+    gate_up: Linear
+    down: Linear
 
-    @classmethod
-    def read(cls, config: dict[str, Any]) -> LlamaShape:
-        heads = int(config["num_attention_heads"])
-        return cls(
-            layers=int(config["num_hidden_layers"]),
-            hidden=int(config["hidden_size"]),
-            heads=heads,
-            kv_heads=int(config["num_key_value_heads"]),
-            dim=int(config.get("head_dim") or config["hidden_size"] // heads),
-            mlp=int(config["intermediate_size"]),
-            vocab_size=int(config["vocab_size"]),
-            context_len=int(config["max_position_embeddings"]),
-            epsilon=float(config["rms_norm_eps"]),
-            rope_base=float(config["rope_parameters"]["rope_theta"]),
+    @property
+    def weight_bytes(self) -> int:
+        linears = (self.qkv, self.out, self.gate_up, self.down)
+        return self.attention_norm.nbytes + self.mlp_norm.nbytes + sum(linear.weight_bytes for linear in linears)
+
+
+class LeanLlama:
+    """A `Network`. Hidden states, keys, values and features are all in one number format."""
+
+    def __init__(
+        self,
+        shape: LlamaShape,
+        weights: dict[str, Weight],
+        make_linear: Builder,
+        make_head: Builder | None = None,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        vocab_size: int | None = None,
+    ) -> None:
+        """weights: under transformers' names, on `device`. They are taken out as they are built in, so that a tensor
+        that nobody else holds is freed as soon as it is joined, or quantised: never are all weights in memory twice.
+
+        make_head: for the head, if other than make_linear. dtype: of the hidden states. vocab_size: ids that there are,
+        if the weights have more rows than that. Raises LoadError where weights do not fit the shape.
+        """
+        self.shape = shape
+        self.vocab_size = vocab_size or shape.vocab_size
+        self.device = device
+        self._dtype = dtype
+        outer = (shape.vocab_size, shape.hidden)
+        self._embedding = _take(weights, "model.embed_tokens.weight", outer)
+        self._layers = [self._layer(n, weights, make_linear) for n in range(shape.layers)]
+        self._norm = self._vector(weights, "model.norm", shape.hidden)
+        head = self._embedding if shape.tied else _take(weights, "lm_head.weight", outer)
+        self._head = (make_head or make_linear)(head, None)
+        self._cosine = self._sine = torch.empty(0, 1, shape.dim, dtype=dtype, device=device)
+        self.weight_bytes = self._head.weight_bytes + self._norm.nbytes + sum(x.weight_bytes for x in self._layers)
+
+    def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
+        shape, epsilon = self.shape, self.shape.epsilon
+        kept = feature_layers(spans, shape.layers)
+        hidden = self._embedded(token_ids)
+        rotation = self._rotation(positions, max(span.begin + span.count for span in spans))
+        masks = {window: [self._mask(span, window) for span in spans] for window in set(shape.windows)}
+        for n, layer in enumerate(self._layers):
+            if n in kept:
+                keep_features(n, hidden, spans)
+            qkv = layer.qkv(rms_norm(hidden, layer.attention_norm, epsilon))
+            hidden += layer.out(self._attention(n, qkv, rotation, spans, masks[shape.windows[n]]))
+            gate, up = layer.gate_up(rms_norm(hidden, layer.mlp_norm, epsilon)).chunk(2, dim=-1)
+            hidden += layer.down(F.silu(gate) * up)
+        if shape.layers in kept:
+            keep_features(shape.layers, hidden, spans)
+        if not len(logit_rows):
+            return hidden.new_empty(0, shape.vocab_size)
+        return self._head(rms_norm(hidden[logit_rows], self._norm, epsilon))
+
+    def _attention(
+        self, n: int, qkv: Tensor, rotation: tuple[Tensor, Tensor], spans: Sequence[Span], masks: Sequence[Tensor]
+    ) -> Tensor:
+        """qkv [rows, (heads + 2 kv heads) * dim], not yet rotated. Writes the caches; returns [rows, heads * dim]."""
+        s = self.shape
+        qkv = qkv.view(len(qkv), -1, s.dim)
+        qk, values = qkv[:, : s.heads + s.kv_heads], qkv[:, s.heads + s.kv_heads :]
+        scale = self._layers[n].qk_norm
+        qk = rotated(qk if scale is None else rms_norm(qk, scale, s.epsilon), *rotation)
+        queries, keys = qk[:, : s.heads], qk[:, s.heads :]
+        seen = []
+        for span, mask in zip(spans, masks, strict=True):
+            at, end = slice(span.row, span.row + span.count), span.begin + span.count
+            like = (s.kv_heads, s.dim)
+            stored = span.cache.room(n, span.begin, mask.shape[1], like, self._dtype, self.device)
+            stored[0][:, span.begin : end] = keys[at].transpose(0, 1)
+            stored[1][:, span.begin : end] = values[at].transpose(0, 1)
+            seen.append(attend(queries[at], *stored, mask))
+        return seen[0] if len(seen) == 1 else torch.cat(seen)
+
+    def _mask(self, span: Span, window: int | None) -> Tensor:
+        """0 where a query may look, else -inf: [rows of `attend`, keys of whole blocks]. Made once a pass."""
+        groups, end = self.shape.heads // self.shape.kv_heads, span.begin + span.count
+        row = torch.arange(_whole(span.count * groups, MULTIPLE), device=self.device).div_(
+            groups, rounding_mode="floor"
+        )
+        row = row.clamp_(max=span.count - 1).add_(span.begin)[:, None]
+        column = torch.arange(_whole(end, KEYS), device=self.device)
+        hidden = column > row
+        if window is not None:
+            hidden |= column <= row - window
+        return torch.zeros(hidden.shape, dtype=self._dtype, device=self.device).masked_fill_(hidden, float("-inf"))
+
+    def _embedded(self, token_ids: Tensor) -> Tensor:
+        if isinstance(self._embedding, Blocks):
+            return torch.from_numpy(rows(self._embedding, token_ids.numpy()).dequantised()).to(self._dtype)
+        return self._embedding[token_ids].to(self._dtype)
+
+    def _rotation(self, positions: Tensor, end: int) -> tuple[Tensor, Tensor]:
+        """What `rotated` needs, [rows, 1, dim] each; from tables that grow as texts do, and never change."""
+        while len(self._cosine) < end:
+            cosine, sine = rope_tables(self.shape, len(self._cosine), len(self._cosine) + TABLE)
+            more = torch.cat([cosine, cosine], dim=-1), torch.cat([-sine, sine], dim=-1)
+            self._cosine, self._sine = (
+                torch.cat([table, part[:, None].to(table)])
+                for table, part in zip((self._cosine, self._sine), more, strict=True)
+            )
+        return self._cosine[positions], self._sine[positions]
+
+    def _layer(self, n: int, weights: dict[str, Weight], make: Builder) -> Layer:
+        s, at = self.shape, f"model.layers.{n}."
+        query, key = s.heads * s.dim, s.kv_heads * s.dim
+
+        def linear(inputs: int, bias: bool, outputs: dict[str, int]) -> Linear:
+            matrices = [_take(weights, f"{at}{name}.weight", (size, inputs)) for name, size in outputs.items()]
+            shifts = [self._vector(weights, f"{at}{name}", size, "bias") for name, size in outputs.items() if bias]
+            return make(_joined(matrices), torch.cat(shifts) if bias else None)
+
+        scale = None
+        if s.qk_norm:
+            both = ((s.heads, "q_norm"), (s.kv_heads, "k_norm"))
+            scale = torch.cat([self._vector(weights, f"{at}self_attn.{x}", s.dim).expand(many, -1) for many, x in both])
+        return Layer(
+            attention_norm=self._vector(weights, f"{at}input_layernorm", s.hidden),
+            mlp_norm=self._vector(weights, f"{at}post_attention_layernorm", s.hidden),
+            qk_norm=scale,
+            qkv=linear(
+                s.hidden, s.qkv_bias, {"self_attn.q_proj": query, "self_attn.k_proj": key, "self_attn.v_proj": key}
+            ),
+            out=linear(query, s.out_bias, {"self_attn.o_proj": s.hidden}),
+            gate_up=linear(s.hidden, s.mlp_bias, {"mlp.gate_proj": s.mlp, "mlp.up_proj": s.mlp}),
+            down=linear(s.mlp, s.mlp_bias, {"mlp.down_proj": s.hidden}),
         )
 
+    def _vector(self, weights: dict[str, Weight], name: str, size: int, kind: str = "weight") -> Tensor:
+        vector = _take(weights, f"{name}.{kind}", (size,))
+        assert isinstance(vector, Tensor)
+        return vector.to(self._dtype)
 
-def rope_tables(shape: LlamaShape) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [context_len, dim / 2], float32 from float64 angles (Su et al., arXiv:2104.09864)."""
-    speeds = shape.rope_base ** (-torch.arange(0, shape.dim, 2, dtype=torch.float64) / shape.dim)
-    angles = torch.arange(shape.context_len, dtype=torch.float64)[:, None] * speeds
-    return angles.cos().float(), angles.sin().float()
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """x / sqrt(mean(x^2) + epsilon) * weight over the last axis (Zhang and Sennrich, arXiv:1910.07467).
+
+    On a CPU torch's own is made of twice as many operations.
+    """
+    if x.dtype != torch.float32 or x.device.type != "cpu":
+        return F.rms_norm(x, x.shape[-1:], None, epsilon) * weight
+    norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return (x * norm.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()).mul_(weight)
+
+
+def rotated(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotary embedding (Su et al., arXiv:2104.09864), of dimension i with i + dim / 2. heads: [rows, any, dim].
+
+    cosine, sine: [rows, 1, dim]; the first half of the sines is negative.
+    """
+    return (heads * cosine).addcmul_(heads.roll(heads.shape[-1] // 2, -1), sine)
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """Attention of queries [count, heads, dim] to one cache, keys and values [kv heads, capacity, dim].
+
+    mask: [count * groups or more, at most capacity]. The heads that share keys are folded into rows, a row's together;
+    what the mask has more of them is filled up with zeros. Returns [count, heads * dim].
+    """
+    count, heads, dim = queries.shape
+    kv_heads, groups = len(keys), heads // len(keys)
+    folded = queries.reshape(count, kv_heads, groups, dim).transpose(0, 1).reshape(1, kv_heads, count * groups, dim)
+    if len(mask) > count * groups:
+        folded = F.pad(folded, (0, 0, 0, len(mask) - count * groups))
+    width = mask.shape[1]
+    seen = F.scaled_dot_product_attention(folded, keys[None, :, :width], values[None, :, :width], mask)
+    seen = seen[0, :, : count * groups].reshape(kv_heads, count, groups, dim)
+    return seen.transpose(0, 1).reshape(count, heads * dim)
+
+
+def _whole(n: int, block: int) -> int:
+    return -(-n // block) * block
+
+
+def _take(weights: dict[str, Weight], name: str, size: tuple[int, ...]) -> Weight:
+    """Taken out of `weights`. Raises LoadError."""
+    found = weights.pop(name, None)
+    if found is None or tuple((found.quants if isinstance(found, Blocks) else found).shape) != size:
+        raise LoadError(
+            f"The weights {name} are missing or do not fit the model's configuration: fetch the model again."
+        )
+    return found
+
+
+def _joined(matrices: list[Weight]) -> Weight:
+    """Several matrices over the same inputs as one, their outputs one after the other."""
+    blocks = [matrix for matrix in matrices if isinstance(matrix, Blocks)]
+    if len(blocks) == len(matrices):
+        return joined(blocks)
+    tensors = [matrix for matrix in matrices if isinstance(matrix, Tensor)]
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import LoadError
-from engine.llama import LlamaShape, rope_tables
+from engine.llama_shape import LlamaShape, rope_tables
 from engine.model import Span, feature_layers, keep_features
 from engine.native import Kernels, Layer, Linear, Row, Shape
 from engine.native.tiles import GROUP, LANES, TILE_BYTES

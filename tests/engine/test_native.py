@@ -22,7 +22,7 @@ import engine.native as native
 from engine import exactness
 from engine.convert import unpermuted
 from engine.errors import LoadError
-from engine.llama import LlamaShape
+from engine.llama_shape import LlamaShape
 from engine.model import Cache, Model, Request, TransformersNetwork, attend_spans
 from engine.native import Kernels, Linear
 from engine.native.llama import NativeLlama
