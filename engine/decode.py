@@ -35,9 +35,9 @@ from engine.events import (
 )
 from engine.model import PREFILL_CHUNK, Cache, Model, Request, common_prefix
 from engine.randomness import Dice, Purpose
-from engine.sampling import probabilities
+from engine.sampling import LazyRows, probabilities
 from engine.text import Tokenizer
-from engine.verify import Proposal, Verdict, verify
+from engine.verify import Proposal, Rows, Verdict, verify
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class _Reply:
         [logits] = model.forward([Request(history, k + 1, self.lane.cache)])
         model.synchronize()
         verified_s = perf_counter()
-        target_probs = probabilities(logits, history, self.prompt_len, self.sampling)
+        target_probs = LazyRows(logits, history, self.prompt_len, self.sampling)
         verdict = verify(proposal, target_probs, position, self.dice)
         sampled_s = perf_counter()
         decisions = self._decisions(proposal, verdict)
@@ -224,7 +224,7 @@ class _Reply:
         return tuple(decisions)
 
     def _with_detail(
-        self, round_: Round, proposal: Proposal, logits: Tensor, target_probs: Tensor, verdict: Verdict
+        self, round_: Round, proposal: Proposal, logits: Tensor, target_probs: Rows, verdict: Verdict
     ) -> Round:
         begin_s = perf_counter()
 

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from engine.events import Choice, RecoveryDetail, TokenDetail
-from engine.verify import Proposal, Verdict
+from engine.verify import Proposal, Rows, Verdict
 
 TOP = 5
 
 
 def token_detail(
-    i: int, proposal: Proposal, logits: Tensor, target_probs: Tensor, describe: Callable[[int], str]
+    i: int, proposal: Proposal, logits: Tensor, target_probs: Rows, describe: Callable[[int], str]
 ) -> TokenDetail:
     """Detail of the i-th draft. logits [k + 1, V] are the target's raw rows; raw probabilities are at temperature 1, unfiltered."""
     token_id = proposal.token_ids[i]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from engine.config import Rule
@@ -81,7 +80,7 @@ def gumbel_argmax(probs: Tensor, seed: int, position: int) -> int:
     only win with noise above a bound, so the hashed integers are compared with that bound first.
     """
     row = probs.numpy()
-    support = np.flatnonzero(row)
+    support = np.flatnonzero(row > 0)
     logs = np.log(row[support].astype(np.float64))
     if len(support) > _FEW:
         order = np.argpartition(logs, -_FEW)
@@ -119,7 +118,7 @@ def inverse_cdf(probs: Tensor, u: float) -> int:
     best = int(row.argmax())
     if row[best] == 1.0:  # a point mass, as at temperature 0: no search through the vocabulary
         return best
-    support = probs.nonzero()[:, 0]
-    running = probs[support].double().cumsum(0)
-    index = torch.searchsorted(running, u * running[-1], right=True)
+    support = np.flatnonzero(row > 0)
+    running = row[support].cumsum(dtype=np.float64)
+    index = running.searchsorted(u * running[-1], side="right")
     return int(support[min(int(index), len(support) - 1)])

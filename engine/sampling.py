@@ -6,15 +6,19 @@ Drafter and target both go through `probabilities`, so what a draft was drawn fr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from engine.config import SamplingParams
 from engine.errors import NumericalError
 
-_TOP_P_START = 256
-"""top-p looks at so many best logits first and widens the look only where they do not hold enough mass."""
+Array = np.ndarray[Any, Any]
+
+_NEAR = np.float32(8.0)
+"""Filters look at the tokens so close to the best first (in units of log-probability), and further only where needed."""
 
 _COLDEST = 1e-30
 """Lower temperatures would be 0 in float32, and 0 / 0 is no probability. At this one nothing but the best is left already."""
@@ -26,30 +30,85 @@ def probabilities(logits: Tensor, history: Sequence[int], prompt_len: int, param
     logits [n, V]: row i follows all but the last n - 1 - i ids of `history` (prompt, reply and the drafts before
     that row), so penalties at row i see exactly the drafts before it. The reply begins at history[prompt_len].
     Order: penalties, bias, temperature, top-k, top-p, min-p. temperature 0 gives one-hot rows, made from an argmax.
-    Raises NumericalError for NaN, +inf, or a row with nothing left to draw.
+    A row's result does not depend on the others. Raises NumericalError for NaN, +inf, or a row with nothing left to draw.
     """
     scores = _biased(_penalised(logits, history, prompt_len, params), params)
-    best = scores.amax(dim=-1, keepdim=True)
-    if not bool(torch.isfinite(best).all()):
+    probs = torch.zeros(scores.shape)
+    for row, out in zip(scores.numpy(), probs.numpy(), strict=True):
+        _fill(row, params, out)
+    return probs
+
+
+class LazyRows:
+    """`probabilities`, row by row as they are asked for: what stands behind a rejected draft is never looked at."""
+
+    def __init__(self, logits: Tensor, history: Sequence[int], prompt_len: int, params: SamplingParams) -> None:
+        self._logits, self._history, self._prompt_len, self._params = logits, history, prompt_len, params
+        self._rows: dict[int, Tensor] = {}
+
+    def __getitem__(self, i: int) -> Tensor:
+        """Row i, [V]. Raises NumericalError as `probabilities` does."""
+        if i not in self._rows:
+            seen = len(self._history) - (len(self._logits) - 1 - i)
+            [self._rows[i]] = probabilities(
+                self._logits[i : i + 1], self._history[:seen], self._prompt_len, self._params
+            )
+        return self._rows[i]
+
+
+def _fill(scores: Array, params: SamplingParams, out: Array) -> None:
+    """The distribution of one row of scores [V] into out [V], which holds zeros.
+
+    In numpy: on a CPU, whatever torch would gain from several threads on rows this short it loses on waking them.
+    """
+    best = scores.max()
+    if not np.isfinite(best):
         raise NumericalError(
             "The model's output is not a number; this reply ends here. Try again or choose another model."
         )
     if params.temperature == 0.0:
-        likeliest = torch.from_numpy(scores.numpy().argmax(axis=-1))  # ten times as quick as torch's on a CPU
-        return torch.zeros_like(scores).scatter_(-1, likeliest[:, None], 1.0)
+        out[scores.argmax()] = 1.0
+        return
     # Subtracting the row's best before the division keeps a tiny temperature from overflowing.
-    scores = (scores - best) / max(params.temperature, _COLDEST)
-    if 0 < params.top_k < scores.shape[-1]:
-        kth = scores.topk(params.top_k, dim=-1).values[:, -1:]
-        scores = scores.masked_fill(scores < kth, float("-inf"))
-    probs = torch.softmax(scores, dim=-1)
+    with np.errstate(over="ignore", under="ignore"):
+        logs = (scores - best) / np.float32(max(params.temperature, _COLDEST))
+        ids = _top_k(logs, params.top_k) if 0 < params.top_k < len(logs) else None
+        weights = np.exp(logs if ids is None else logs[ids])
+    probs = weights / weights.sum()
     if params.top_p < 1.0:
-        probs = probs.masked_fill(probs < _top_p_threshold(probs, params.top_p), 0.0)
+        kept = _top_p(probs, params.top_p)
+        ids, probs = (kept if ids is None else ids[kept]), probs[kept]
     if params.min_p > 0.0:
-        probs = probs.masked_fill(probs < params.min_p * probs.amax(dim=-1, keepdim=True), 0.0)
+        kept = np.flatnonzero(probs >= np.float32(params.min_p) * probs.max())
+        ids, probs = (kept if ids is None else ids[kept]), probs[kept]
     if params.top_p < 1.0 or params.min_p > 0.0:
-        probs = probs / probs.sum(dim=-1, keepdim=True)
-    return probs
+        probs = probs / probs.sum()
+    out[slice(None) if ids is None else ids] = probs
+
+
+def _top_k(logs: Array, top_k: int) -> Array:
+    """Ids of the top_k largest of logs [V], whose largest is 0; those as likely as the last of them are all kept."""
+    floor = -_NEAR
+    while np.count_nonzero(logs >= floor) < top_k:
+        floor = floor * 4 if floor > np.float32(-1e6) else np.float32(-np.inf)
+    near = logs[logs >= floor]
+    return np.flatnonzero(logs >= np.partition(near, len(near) - top_k)[len(near) - top_k])
+
+
+def _top_p(probs: Array, top_p: float) -> Array:
+    """Ids of the smallest set of likeliest tokens of probs [n] whose mass reaches top_p; ties with the last are all kept.
+
+    The set depends on the row alone. Only tokens near the best are sorted, more of them where they do not hold the mass.
+    """
+    floor = probs.max() * np.exp(-_NEAR)
+    while True:
+        near = probs[probs >= floor]
+        if len(near) == len(probs) or near.sum(dtype=np.float64) >= top_p:
+            break
+        floor = floor * np.exp(-_NEAR) if floor > 0 else floor
+    near = np.sort(near)[::-1]
+    reached = int(np.count_nonzero(near.cumsum(dtype=np.float64) < top_p))
+    return np.flatnonzero(probs >= near[min(reached, len(near) - 1)])
 
 
 def _penalised(logits: Tensor, history: Sequence[int], prompt_len: int, params: SamplingParams) -> Tensor:
@@ -80,18 +139,3 @@ def _biased(scores: Tensor, params: SamplingParams) -> Tensor:
     ids = torch.tensor([token_id for token_id, _ in params.logit_bias], device=scores.device)
     biases = [float("-inf") if bias <= -100.0 else bias for _, bias in params.logit_bias]
     return scores.index_add(-1, ids, torch.tensor(biases, device=scores.device).expand(len(scores), -1))
-
-
-def _top_p_threshold(probs: Tensor, top_p: float) -> Tensor:
-    """For each row the probability of the last token of the smallest set of likeliest tokens whose mass reaches top_p, [n, 1].
-
-    Tokens as likely as that one are all kept, so the set depends on the row alone.
-    """
-    width = min(_TOP_P_START, probs.shape[-1])
-    while True:
-        top = probs.topk(width, dim=-1).values
-        running = top.cumsum(dim=-1)
-        if width == probs.shape[-1] or bool((running[:, -1] >= top_p).all()):
-            reached = (running < top_p).sum(dim=-1, keepdim=True).clamp_max(width - 1)
-            return top.gather(-1, reached)
-        width = min(width * 8, probs.shape[-1])

@@ -12,11 +12,20 @@ There is no greedy branch: at temperature 0 the rows are one-hot and the same ar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from engine.config import Rule
 from engine.randomness import Dice, Purpose, inverse_cdf
+
+
+class Rows(Protocol):
+    """Distributions by row: a tensor [n, V], or whatever makes a row [V] when it is asked for one."""
+
+    def __getitem__(self, i: int, /) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +71,19 @@ class Verdict:
     last_uniform: float | None
 
 
-def verify(proposal: Proposal, target_probs: Tensor, position: int, dice: Dice) -> Verdict:
-    """target_probs [k + 1, V]: row i is the target's distribution at absolute position `position` + i, given the drafts before it."""
+def verify(proposal: Proposal, target_probs: Rows, position: int, dice: Dice) -> Verdict:
+    """target_probs [k + 1, V]: row i is the target's distribution at absolute position `position` + i, given the drafts before it.
+
+    Rows behind the first rejected draft are not read.
+    """
     rule = _shared_noise if dice.rule is Rule.SHARED_NOISE else _rejection
     return rule(proposal, target_probs, position, dice)
 
 
-def _rejection(proposal: Proposal, target_probs: Tensor, position: int, dice: Dice) -> Verdict:
+def _rejection(proposal: Proposal, target_probs: Rows, position: int, dice: Dice) -> Verdict:
     tests: list[Test] = []
     for i, token_id in enumerate(proposal.token_ids):
-        draft_prob, target_prob = proposal.prob(i), float(target_probs[i, token_id])
+        draft_prob, target_prob = proposal.prob(i), float(target_probs[i][token_id])
         u = dice.uniform(position + i, Purpose.ACCEPT)
         accepted = u * draft_prob < target_prob
         tests.append(Test(accepted, draft_prob, target_prob, _accept_prob(draft_prob, target_prob), u))
@@ -89,23 +101,23 @@ def _last(i: int, probs: Tensor, tests: list[Test], position: int, dice: Dice) -
 def residual(proposal: Proposal, target_row: Tensor, i: int) -> Tensor:
     """max(target - draft, 0) [V], not normalised; the target's row itself where that is all zero."""
     if proposal.probs is None:
-        rest = target_row.clone()
+        rest = target_row.numpy().copy()
         rest[proposal.token_ids[i]] = 0.0
     else:
-        rest = (target_row - proposal.probs[i]).clamp_min(0.0)
-    return rest if bool(rest.any()) else target_row
+        rest = np.maximum(target_row.numpy() - proposal.probs[i].numpy(), np.float32(0.0))
+    return torch.from_numpy(rest) if rest.max() > 0.0 else target_row
 
 
 def _accept_prob(draft_prob: float, target_prob: float) -> float:
     return min(1.0, target_prob / draft_prob) if draft_prob > 0.0 else float(target_prob > 0.0)
 
 
-def _shared_noise(proposal: Proposal, target_probs: Tensor, position: int, dice: Dice) -> Verdict:
+def _shared_noise(proposal: Proposal, target_probs: Rows, position: int, dice: Dice) -> Verdict:
     tests: list[Test] = []
     for i, token_id in enumerate(proposal.token_ids):
         drawn = dice.draw(target_probs[i], position + i, Purpose.TARGET)
         accepted = drawn == token_id
-        tests.append(Test(accepted, proposal.prob(i), float(target_probs[i, token_id]), float(accepted), None))
+        tests.append(Test(accepted, proposal.prob(i), float(target_probs[i][token_id]), float(accepted), None))
         if not accepted:
             return Verdict(i, drawn, tuple(tests), target_probs[i], None)
     k = len(proposal.token_ids)
