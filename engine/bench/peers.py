@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         engine = stack.enter_context(engine_of(args))
         facts = engine.facts()
         ours = own_peers(engine, params)
-        theirs, missing = transformers_peer.peers(args.target, facts.device, facts.threads, args.k, args.offline)
+        theirs, missing = transformers_peer.peers(stack, args.target, facts.device, facts.threads, args.k, args.offline)
         servers, absent = llama_server.peers(stack, args.llama_server, args.target, facts.device, facts.threads)
         race = run_race(engine, [*ours, *theirs, *servers], prompts, params, tell)
         report = report_of(race, [*ours, *theirs, *servers], missing | absent)

@@ -1,12 +1,23 @@
-"""The transformers library's own `generate`, with its own cache and attention, on the same weights, dequantised."""
+"""The transformers library's own `generate`, with its own cache and attention, on the same weights, dequantised.
+
+In a process of its own: two engines in one process share OpenMP's count of threads, which then wait more sleepily for
+each other than either would alone.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from engine.bench.options import silent
+from engine.bench.options import silent, tell
 from engine.bench.prompts import Prompt
 from engine.bench.turn import Job, Peer, Turn
 from engine.errors import EngineError
@@ -20,31 +31,109 @@ LOOKUP = "transformers_prompt_lookup"
 TRIAL_TOKENS = 24
 TRIALS = 2
 
+REPLY_LIMIT_S = 3600.0
+"""For one reply: bf16 without instructions for it reads long prompts for minutes."""
 
-def peers(target: str, device: str, threads: int, k: int, offline: bool) -> tuple[list[Peer], dict[str, str]]:
-    """Both number formats, and prompt lookup of k tokens in the one that is quicker at it; what cannot be had, as sentences.
+STOP_LIMIT_S = 10.0
 
-    Sets the number of threads that torch uses in the calling thread.
+
+def peers(
+    stack: ExitStack, target: str, device: str, threads: int, k: int, offline: bool
+) -> tuple[list[Peer], dict[str, str]]:
+    """Both number formats, and prompt lookup of k tokens in the one that is quicker at it, until the stack closes.
+
+    For those that are not there a sentence.
     """
+    tell("transformers: loading")
+    try:
+        folder = find(target, offline, silent).folder
+        library = stack.enter_context(running(folder, device, threads))
+        note = f"transformers {library.ask('version')}, sdpa"
+        for dtype in DTYPES:
+            library.ask("load", dtype)
+        found = [Peer(name, f"{note}, {dtype}", partial(library.play, dtype)) for dtype, name in DTYPES.items()]
+        if k == 0:
+            return found, {LOOKUP: "There is nothing to look up with K = 0: choose another --k."}
+        tell("transformers: finding out which number format is quicker at prompt lookup")
+        dtype = library.ask("quicker", k)
+    except EngineError as error:
+        return [], dict.fromkeys([*DTYPES.values(), LOOKUP], str(error))
+    lookup = f"{note}, prompt_lookup_num_tokens = {k}, {dtype} (the quicker of the two here)"
+    return [*found, Peer(LOOKUP, lookup, partial(library.play, dtype, lookup=k))], {}
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Our end of the process that runs transformers."""
+
+    pipe: Connection
+
+    def ask(self, what: str, *arguments: Any) -> Any:
+        """Raises EngineError, with the process's own sentence where it has one."""
+        try:
+            self.pipe.send((what, *arguments))
+            if not self.pipe.poll(REPLY_LIMIT_S):
+                raise EngineError(f"transformers gave no answer for {REPLY_LIMIT_S:.0f} s.")
+            good, answer = self.pipe.recv()
+        except (EOFError, OSError) as error:
+            raise EngineError("The process that runs transformers has ended: is there enough memory?") from error
+        if not good:
+            raise EngineError(answer)
+        return answer
+
+    def play(self, dtype: str, job: Job, lookup: int | None = None) -> Turn:
+        turn = self.ask("play", dtype, job, lookup)
+        assert isinstance(turn, Turn)
+        return turn
+
+
+@contextmanager
+def running(folder: Path, device: str, threads: int) -> Iterator[Library]:
+    """The process, ended on leaving."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, folder, device, threads), daemon=True)
+    process.start()
+    theirs.close()  # so that its end is seen as the pipe's
+    try:
+        yield Library(ours)
+    finally:
+        ours.close()
+        process.terminate()
+        process.join(STOP_LIMIT_S)
+        process.kill()
+
+
+def _serve(pipe: Connection, folder: Path, device: str, threads: int) -> None:
+    """The process: answers (True, answer) or (False, sentence) until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asks
     import torch
     import transformers
 
     torch.set_num_threads(threads)
-    try:
-        folder = find(target, offline, silent).folder
-        models = {dtype: load(folder, dtype, device) for dtype in DTYPES}
-    except EngineError as error:
-        return [], dict.fromkeys([*DTYPES.values(), LOOKUP], str(error))
-    note = f"transformers {transformers.__version__}, sdpa"
-    found = [Peer(name, f"{note}, {dtype}", partial(play, models[dtype])) for dtype, name in DTYPES.items()]
-    if k == 0:
-        return found, {LOOKUP: "There is nothing to look up with K = 0: choose another --k."}
-    dtype = quicker(models, k)
-    lookup = f"{note}, prompt_lookup_num_tokens = {k}, {dtype} (the quicker of the two here)"
-    return [*found, Peer(LOOKUP, lookup, partial(play, models[dtype], lookup=k))], {}
+    models: dict[str, Any] = {}
+    while True:
+        try:
+            what, *arguments = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            answer: Any = None
+            if what == "version":
+                answer = transformers.__version__
+            elif what == "load":
+                models[arguments[0]] = load(folder, arguments[0], device)
+            elif what == "quicker":
+                answer = quicker(models, arguments[0])
+            else:
+                dtype, job, lookup = arguments
+                answer = play(models[dtype], job, lookup)
+            pipe.send((True, answer))
+        except EngineError as error:
+            pipe.send((False, str(error)))
 
 
-def load(folder: Any, dtype: str, device: str) -> Any:
+def load(folder: Path, dtype: str, device: str) -> Any:
     """Raises EngineError."""
     import torch
     import transformers
