@@ -33,10 +33,10 @@ def probabilities(logits: Tensor, history: Sequence[int], prompt_len: int, param
     A row's result does not depend on the others. Raises NumericalError for NaN, +inf, or a row with nothing left to draw.
     """
     scores = _biased(_penalised(logits, history, prompt_len, params), params)
-    probs = torch.zeros(scores.shape)
-    for row, out in zip(scores.numpy(), probs.numpy(), strict=True):
+    probs = np.zeros(scores.shape, np.float32)
+    for row, out in zip(scores.numpy(), probs, strict=True):
         _fill(row, params, out)
-    return probs
+    return torch.from_numpy(probs)
 
 
 class LazyRows:
