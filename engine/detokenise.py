@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -119,8 +119,13 @@ class WindowDetokeniser:
         return str(self._backend.decode(ids, skip_special_tokens=True))
 
 
-def byte_table(backend: tokenizers.Tokenizer, vocab_size: int, control: Collection[int]) -> ByteTable | None:
-    """The table of a tokeniser whose decoder is byte-level, or byte-fallback with a space mark; else None."""
+def byte_table(
+    backend: tokenizers.Tokenizer, vocab: Mapping[str, int], vocab_size: int, control: Collection[int]
+) -> ByteTable | None:
+    """The table of a tokeniser whose decoder is byte-level, or byte-fallback with a space mark; else None.
+
+    vocab: the ids of all tokens by name, which the library takes long to tell.
+    """
     if backend.decoder is None:
         return None
     described = json.loads(backend.decoder.__getstate__())
@@ -134,7 +139,7 @@ def byte_table(backend: tokenizers.Tokenizer, vocab_size: int, control: Collecti
     else:
         return None
     pieces = [b""] * vocab_size
-    for token, token_id in backend.get_vocab(with_added_tokens=True).items():
+    for token, token_id in vocab.items():
         if token_id not in control and token_id < vocab_size:
             pieces[token_id] = to_bytes(token)
     return ByteTable(tuple(pieces), strip)
@@ -160,11 +165,13 @@ def _byte_fallback(marks: Sequence[tuple[str, str]]) -> Any:
     return to_bytes
 
 
-def _byte_level_alphabet() -> dict[str, int]:
-    """The characters that byte-level BPE writes for bytes: printable ones for themselves, the rest from U+0100 on."""
+def _byte_level_alphabet() -> dict[int, str]:
+    """For each character that byte-level BPE writes, that of its byte: printable ones stand for themselves, the rest are
+    written from U+0100 on. Other characters below that are sent to where no byte is."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
-    return {chr(b): b for b in printable} | {chr(0x100 + i): b for i, b in enumerate(others)}
+    written = {0x100 + i: chr(byte) for i, byte in enumerate(others)}
+    return written | {byte: chr(byte) for byte in printable} | dict.fromkeys(others, "\uffff")
 
 
 _ALPHABET = _byte_level_alphabet()
@@ -173,6 +180,6 @@ _ALPHABET = _byte_level_alphabet()
 def _byte_level(token: str) -> bytes:
     """As the library does it: a token with a character outside the alphabet stands for its own UTF-8."""
     try:
-        return bytes(map(_ALPHABET.__getitem__, token))
-    except KeyError:
+        return token.translate(_ALPHABET).encode("latin-1")
+    except UnicodeEncodeError:
         return token.encode("utf-8")

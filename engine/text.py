@@ -190,7 +190,8 @@ def build_tokenizer(
     backend.encode_special_tokens = True  # control tokens are found by ControlNames, never by the library
     added = {i: token for i, token in backend.get_added_tokens_decoder().items() if token.special}
     special = {i: token.content for i, token in added.items()}
-    vocab_size = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+    vocab = backend.get_vocab(with_added_tokens=True)
+    vocab_size = max(vocab.values(), default=-1) + 1
     if rows is not None:
         vocab_size = min(vocab_size, rows)
     takes_system = render is not None and _takes_system(render)
@@ -202,7 +203,7 @@ def build_tokenizer(
         fallback_note=NO_TEMPLATE if render is None else "" if takes_system else NO_SYSTEM,
         _backend=backend,
         _names=ControlNames(added),
-        _table=byte_table(backend, vocab_size, special),
+        _table=byte_table(backend, vocab, vocab_size, special),
         _bos_ids=tuple(bos_ids),
         _prepends_space=_take_over_first_space(backend),
         _render=render,
