@@ -143,8 +143,7 @@ class Server:
         try:
             status, answer = self._ask("POST", "/completion", wanted, REPLY_LIMIT_S)
         except (OSError, http.client.HTTPException) as error:
-            gone = "" if self.process.poll() is None else f", it has ended: {self._last_words()}"
-            raise EngineError(f"llama-server did not answer ({type(error).__name__}){gone}.") from error
+            raise EngineError(f"llama-server did not answer ({type(error).__name__}{self._gone()}).") from error
         try:
             if status != 200:
                 raise EngineError(f"llama-server refused a prompt: {answer['error']['message']}")
@@ -168,6 +167,14 @@ class Server:
             return response.status, json.loads(raw)
         except ValueError:
             return response.status, None
+
+    def _gone(self) -> str:
+        """Why it has ended, if it has: its connections break a moment before."""
+        try:
+            self.process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return ""
+        return f"; it has ended: {self._last_words()}"
 
     def _last_words(self) -> str:
         """The last line of its log."""

@@ -60,7 +60,10 @@ def prompts_of(args: argparse.Namespace) -> list[Prompt]:
     """Raises EngineError."""
     if args.limit is not None and args.limit < 1:
         raise EngineError("--limit must be at least 1.")
-    return read_prompts(args.prompts, args.limit)
+    prompts = read_prompts(args.prompts, args.limit)
+    if not prompts:
+        raise EngineError(f"{args.prompts} has no prompts: name another file.")
+    return prompts
 
 
 def params_of(args: argparse.Namespace, k: int) -> DecodingParams:

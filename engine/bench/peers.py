@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         ours = own_peers(engine, params)
         theirs, missing = transformers_peer.peers(stack, args.target, facts.device, facts.threads, args.k, args.offline)
         servers, absent = llama_server.peers(stack, args.llama_server, args.target, facts.device, facts.threads)
-        race = run_race(engine, [*ours, *theirs, *servers], prompts, params, tell)
+        race = run_race(engine, [*ours, *theirs, *servers], prompts, params, tell, REST_S)
         report = report_of(race, [*ours, *theirs, *servers], missing | absent)
         report["settings"] = settings_of(args, engine, k=args.k, prompts=len(prompts), drafter="ngram")
     print(table(report))
@@ -115,7 +115,7 @@ def run_race(
     prompts: Sequence[Prompt],
     params: DecodingParams,
     report: Callable[[str], None],
-    rest_s: float = REST_S,
+    rest_s: float,
 ) -> Race:
     """One prompt after the other, each through all peers in turn; who begins moves on by one. Ctrl-C ends it with what there is.
 

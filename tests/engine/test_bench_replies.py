@@ -1,0 +1,182 @@
+"""speed and lossless as commands: several K, the cost of a round, progress, and an end in the midst of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.bench import __main__ as bench
+from engine.bench import options, replies
+from engine.bench.costs import PARTS, cost_table, costs, costs_of, sampling_share
+from engine.bench.pairs import run_pairs
+from engine.bench.progress import Pace, written
+from engine.bench.prompts import CATEGORIES, Prompt
+from engine.config import DecodingParams, Message, SamplingParams
+from engine.engine import Engine
+from engine.errors import EngineError
+from engine.events import Round, RoundKind
+from engine.stream import Stream
+from tests.fake_engine import Script, play
+from tests.fakes import fake_engine, hashed_logits
+
+ANY = hashed_logits(257, seed=21)
+PARAMS = DecodingParams(SamplingParams(seed=3), "ngram", 3, max_new_tokens=40)
+
+
+def LANGUAGE(ids: tuple[int, ...]) -> Any:
+    row = ANY(ids).copy()
+    row[256] = -50.0
+    row[ord("a") + len(ids) % 2] += 6.0  # repeats itself, so that the n-gram drafter has something to offer
+    return row
+
+
+def prompt_file(folder: Path, count: int = 6) -> Path:
+    path = folder / "prompts.jsonl"
+    lines = [{"category": CATEGORIES[i % 6], "turns": [f"prompt {i}"]} for i in range(count)]
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    made = fake_engine(LANGUAGE)
+
+    @contextmanager
+    def engine_of(args: argparse.Namespace, drafter: str = "ngram") -> Iterator[Engine]:
+        yield made
+
+    monkeypatch.setattr(replies, "engine_of", engine_of)
+    yield made
+    made.close()
+
+
+def test_several_k_share_one_plain_reply(engine: Engine) -> None:
+    asked: list[tuple[str, int]] = []
+    stream = engine.stream
+
+    def listening(messages: list[Message], params: DecodingParams, conversation: str = "") -> Stream:
+        asked.append((messages[-1].content, params.num_speculative_tokens))
+        return stream(messages, params, conversation)
+
+    engine.stream = listening  # type: ignore[method-assign,assignment]
+    prompts = [Prompt("qa", f"p{i}") for i in range(2)]
+    runs = run_pairs(engine, prompts, PARAMS, lambda line: None, (3, 7))
+    assert [(run.prompt.text, run.k) for run in runs] == [("p0", 3), ("p0", 7), ("p1", 3), ("p1", 7)]
+    assert runs[0].plain is runs[1].plain and runs[0].first_difference is None
+    assert asked[3:] == [("p0", 0), ("p0", 3), ("p0", 7), ("p1", 7), ("p1", 3), ("p1", 0)]
+    assert max(r.num_drafted for r in runs[0].spec.rounds) == 3 and max(r.num_drafted for r in runs[1].spec.rounds) == 7
+
+
+def test_ctrl_c_leaves_the_figures_of_what_was_done(engine: Engine) -> None:
+    stream, calls = engine.stream, 0
+
+    def interrupted(messages: list[Message], params: DecodingParams, conversation: str = "") -> Stream:
+        nonlocal calls
+        calls += 1
+        if calls == 2 + 4 + 1 + 1:  # two to warm up, two whole prompts, in the midst of the third
+            raise KeyboardInterrupt
+        return stream(messages, params, conversation)
+
+    engine.stream = interrupted  # type: ignore[method-assign,assignment]
+    lines: list[str] = []
+    runs = run_pairs(engine, [Prompt("qa", f"p{i}") for i in range(5)], PARAMS, lines.append)
+    assert [run.prompt.text for run in runs] == ["p0", "p1"]
+    assert "interrupted" in lines[-1] and "2 of 5" in lines[-1]
+
+
+def test_lossless_reports_each_k_and_every_difference(engine: Engine, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    arguments = ["lossless", "--prompts", str(prompt_file(tmp_path)), "--k", "3,7", "--max-new-tokens", "12"]
+    assert bench.main([*arguments, "--rule", "shared_noise", "--temperature", "1", "--json", str(out)]) == 0
+    report = json.loads(out.read_text())
+    assert set(report["by_k"]) == {"3", "7"} and report["differences"] == []
+    assert report["overall"]["identical"] == report["overall"]["prompts"] == 12
+    assert all(part["overall"]["identical"] == 6 for part in report["by_k"].values())
+    settings = report["settings"]
+    assert settings["k"] == [3, 7] and settings["rule"] == "shared_noise" and settings["prompts"] == 6
+
+
+def test_speed_with_one_k_and_a_profile(engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.json"
+    path = str(prompt_file(tmp_path))
+    assert bench.main(["speed", "--prompts", path, "--max-new-tokens", "12", "--profile", "--json", str(out)]) == 0
+    report = json.loads(out.read_text())
+    assert report["settings"]["k"] == 3 and "by_k" not in report and "differences" not in report
+    assert {"plain_tok_s", "spec_tok_s", "speedup"} <= set(report["overall"])
+    assert set(report["profile"]) == {"speculative", "drafted", "plain"}
+    assert "sampling's share" in capsys.readouterr().out
+
+
+def rounds_of(k: int) -> list[Round]:
+    """Made-up rounds of 10 ms: 1 ms of drafting with drafts, 8 of the forward, 0.5 of sampling, the rest for the rest."""
+    params = DecodingParams(SamplingParams(seed=1), "ngram", k, probe_every=0)
+    return [event for event in play(Script(), params) if isinstance(event, Round)]
+
+
+def test_costs_are_means_and_their_shares_make_a_whole() -> None:
+    spec = costs(rounds_of(4))
+    assert spec is not None
+    assert spec["total_ms"] == pytest.approx(10) and spec["verify_ms"] == pytest.approx(8)
+    assert spec["draft_ms"] == pytest.approx(1) and spec["sample_share"] == pytest.approx(0.05)
+    assert sum(spec[f"{part}_share"] for part in PARTS) == pytest.approx(1)
+    assert sum(spec[f"{part}_ms"] for part in PARTS) == pytest.approx(spec["total_ms"])
+    assert 4 < spec["rows"] <= 5 and 1 <= spec["tokens"] <= 5
+    plain = costs(rounds_of(0))
+    assert plain is not None and plain["draft_ms"] == 0 and plain["rows"] == plain["tokens"] == 1
+    assert costs([]) is None
+
+
+def test_costs_keep_speculative_and_plain_rounds_apart(engine: Engine) -> None:
+    runs = run_pairs(engine, [Prompt("qa", f"p{i}") for i in range(3)], PARAMS, lambda line: None, (3, 7))
+    found = costs_of(runs)
+    plain, spec, drafted = found["plain"], found["speculative"], found["drafted"]
+    assert plain is not None and spec is not None and drafted is not None
+    assert plain["rounds"] == 3 * 39, "the plain replies count once, not once for each K"
+    assert spec["rounds"] == sum(r.kind is RoundKind.SPECULATIVE for run in runs for r in run.spec.rounds)
+    assert drafted["rounds"] < spec["rounds"] and drafted["rows"] > spec["rows"] > plain["rows"] == 1
+    assert "of these with drafts" in cost_table(found) and f"{plain['sample_share']:.1%} (plain)" in sampling_share(
+        found
+    )
+    silent = replace(runs[0], spec=replace(runs[0].spec, rounds=()))
+    assert costs_of([silent])["drafted"] is None and "with drafts" not in cost_table(costs_of([silent]))
+
+
+def test_progress_says_how_long_it_will_take() -> None:
+    now = iter([100.0, 110.0, 130.0, 140.0])
+    lines: list[str] = []
+    pace = Pace(4, lines.append, lambda: next(now))
+    pace(1, "a")
+    pace(3, "b")
+    pace(4, "c")
+    assert lines == ["1/4 a, about 30 s left", "3/4 b, about 10 s left", "4/4 c"]
+    assert written(0.1) == "about 1 s" and written(600) == "about 10 min" and written(9000) == "about 2.5 h"
+
+
+@pytest.mark.parametrize(("text", "expected"), [("3", [3]), ("3,7", [3, 7]), ("0, 16,0", [0, 16])])
+def test_a_list_of_k(text: str, expected: list[int]) -> None:
+    assert bench.parser().parse_args(["lossless", "--prompts", "p", "--k", text]).k == expected
+    assert bench.parser().parse_args(["speed", "--prompts", "p"]).k == [3]
+    for command in ("baseline", "contexts", "peers"):
+        assert bench.parser().parse_args([command, "--prompts", "p"]).k == 3
+
+
+def test_a_list_of_k_that_is_none_names_the_option(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        bench.parser().parse_args(["speed", "--prompts", "p", "--k", "3;7"])
+    assert "--k" in capsys.readouterr().err
+    assert bench.main(["lossless", "--prompts", str(prompt_file(tmp_path)), "--k", "3,99"]) == 1
+    assert "16" in capsys.readouterr().err
+
+
+def test_a_file_without_prompts_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "empty.jsonl"
+    path.write_text("\n")
+    with pytest.raises(EngineError, match="no prompts"):
+        options.prompts_of(argparse.Namespace(prompts=path, limit=None))
