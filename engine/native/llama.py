@@ -75,7 +75,7 @@ class NativeLlama:
         )  # fmt: skip
         for n, entered in kept.items():
             keep_features(n, hidden if n == shape.layers else entered, spans)
-        wanted = hidden[logit_rows]
+        wanted = hidden.index_select(0, logit_rows)  # indexing would wake torch's threads for a few rows
         logits = torch.empty(len(wanted), shape.vocab_size)
         if len(wanted):
             library.gl_head(
