@@ -6,7 +6,8 @@ a row the same bits whatever rows are computed beside it; where the linear layer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,7 +30,10 @@ TABLE = 1024
 """Positions whose rotations are computed together, once."""
 
 
-@dataclass(frozen=True, slots=True)
+LINEARS = ("qkv", "out", "gate_up", "down")
+
+
+@dataclass(slots=True)
 class Layer:
     """qk_norm: [heads + kv heads, dim], what each normalised query and key is multiplied by; None where none is."""
 
@@ -43,8 +47,8 @@ class Layer:
 
     @property
     def weight_bytes(self) -> int:
-        linears = (self.qkv, self.out, self.gate_up, self.down)
-        return self.attention_norm.nbytes + self.mlp_norm.nbytes + sum(linear.weight_bytes for linear in linears)
+        linears = sum(getattr(self, name).weight_bytes for name in LINEARS)
+        return int(self.attention_norm.nbytes + self.mlp_norm.nbytes + linears)
 
 
 class LeanLlama:
@@ -59,16 +63,15 @@ class LeanLlama:
         *,
         dtype: torch.dtype,
         device: torch.device,
-        vocab_size: int | None = None,
     ) -> None:
         """weights: under transformers' names, on `device`. They are taken out as they are built in, so that a tensor
         that nobody else holds is freed as soon as it is joined, or quantised: never are all weights in memory twice.
 
-        make_head: for the head, if other than make_linear. dtype: of the hidden states. vocab_size: ids that there are,
-        if the weights have more rows than that. Raises LoadError where weights do not fit the shape.
+        make_head: for the head, if other than make_linear. dtype: of the hidden states. Raises LoadError where weights
+        do not fit the shape.
         """
         self.shape = shape
-        self.vocab_size = vocab_size or shape.vocab_size
+        self.vocab_size = shape.vocab_size
         self.device = device
         self._dtype = dtype
         outer = (shape.vocab_size, shape.hidden)
@@ -77,8 +80,17 @@ class LeanLlama:
         self._norm = self._vector(weights, "model.norm", shape.hidden)
         head = self._embedding if shape.tied else _take(weights, "lm_head.weight", outer)
         self._head = (make_head or make_linear)(head, None)
+        self.weight_bytes = self._weight_bytes()
         self._cosine = self._sine = torch.empty(0, 1, shape.dim, dtype=dtype, device=device)
-        self.weight_bytes = self._head.weight_bytes + self._norm.nbytes + sum(x.weight_bytes for x in self._layers)
+
+    def replace_linears(self, replaced: Callable[[Linear], Linear]) -> None:
+        """Every linear layer but the head, one after the other, so that what is replaced can be freed on the way."""
+        for layer, name in itertools.product(self._layers, LINEARS):
+            setattr(layer, name, replaced(getattr(layer, name)))
+        self.weight_bytes = self._weight_bytes()
+
+    def _weight_bytes(self) -> int:
+        return self._head.weight_bytes + self._norm.nbytes + sum(layer.weight_bytes for layer in self._layers)
 
     def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
         shape, epsilon = self.shape, self.shape.epsilon

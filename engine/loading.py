@@ -5,6 +5,8 @@ Whatever goes wrong on the way is one LoadError with one sentence; the traceback
 
 from __future__ import annotations
 
+import gc
+import hashlib
 import json
 import logging
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import tokenizers
 
 from engine.errors import EngineError, InvalidParams, LoadError
-from engine.hardware import default_threads, pick_device, pick_dtype
+from engine.hardware import default_threads, pick_device, pick_dtype, processor
 from engine.places import EMBEDDED, GGUF_ORIGIN, Place, find, first_line
 from engine.template import compiled_template
 from engine.text import Tokenizer, build_tokenizer
@@ -41,6 +43,8 @@ NF4_NOTE = (
     "NF4 rounds this model's own 4-bit weights a second time, which costs so small a model much of its quality: "
     "start without --quant for its best answers."
 )
+EXACT_LIMIT_S = 30.0
+"""How long a first start may be held up to find out whether a network is exact."""
 KNOWN_LAYERS = {"full_attention", "sliding_attention"}
 
 
@@ -186,12 +190,9 @@ def _load_transformers(place: Place, where: Any, quant: str, threads: int) -> Lo
     text_config = config.get_text_config()
     shape = (getattr(text_config, "intermediate_size", None) or text_config.hidden_size, text_config.hidden_size)
     kind = _kind(quant, place, where, shape, threads)
-    hf_model = _network(place, kind, where)
-    tokenizer = _tokenizer(place, hf_model.generation_config, text_config.vocab_size)
-    from engine.model import TransformersNetwork
-
-    network = TransformersNetwork(hf_model, tokenizer.vocab_size)
-    network.weight_bytes += _requantised(hf_model, kind) if kind.requantises else 0
+    network, generation = _network(place, kind, where)
+    tokenizer = _tokenizer(place, generation, text_config.vocab_size)
+    network.vocab_size = tokenizer.vocab_size
     return Loaded(
         network=network,
         tokenizer=tokenizer,
@@ -200,8 +201,24 @@ def _load_transformers(place: Place, where: Any, quant: str, threads: int) -> Lo
         kernel=kind.phrase,
         context_len=int(getattr(text_config, "max_position_embeddings", None) or 2048),
         device=str(where),
+        exact=_is_exact(network, kind, threads),
         note=_note(place, kind),
     )
+
+
+def _is_exact(network: Network, kind: Kind, threads: int) -> bool:
+    """Measured once for all models of one shape; not claimed where measuring takes too long."""
+    import torch
+
+    from engine.exactness import remembered
+    from engine.llama import LeanLlama
+
+    folder = _memory()
+    if not isinstance(network, LeanLlama) or folder is None:
+        return False
+    facts = f"{network.shape} {network.vocab_size} {network.device} {torch.__version__} {threads} {kind.name}"
+    key = f"{processor()}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
+    return remembered(network, folder, key, EXACT_LIMIT_S)
 
 
 def _weights(place: Place, kind: Kind) -> str:
@@ -255,13 +272,79 @@ def _unsupported(name: str, config: Any) -> str:
     )
 
 
-def _network(place: Place, kind: Kind, where: Any) -> Any:
-    """The transformers model, on its device, with our attention."""
-    from transformers import AttentionInterface, AutoModelForCausalLM
+def _network(place: Place, kind: Kind, where: Any) -> tuple[Network, Any]:
+    """A network, lean where its family is known, and the model's generation config. Raises LoadError."""
+    from engine.llama_shape import refusal
+    from engine.model import TransformersNetwork
 
-    from engine.model import attend_spans
+    model = _read(place, kind, where)
+    reason = refusal(model.config.to_dict())
+    if reason is None:
+        # The bundled model is tested with every change; any other proves itself against transformers.
+        usual = None if place.origin == GGUF_ORIGIN else _usual(model)
+        config, generation, weights = model.config, model.generation_config, dict(model.state_dict())
+        del model  # before its weights are joined: they need not be in memory twice
+        gc.collect()
+        network = _lean(config, weights, kind, where, usual)
+        if network is not None:
+            return network, generation
+        reason = "it is not quite of the Llama family"
+        model = _read(place, kind, where)
+    log.info("%s runs on transformers: %s.", place.name, reason)
+    if not _attends_rightly(model):
+        raise LoadError(_unsupported(place.name, model.config))
+    transformed = TransformersNetwork(model, model.config.get_text_config().vocab_size)
+    transformed.weight_bytes += _requantised(model, kind) if kind.requantises else 0
+    return transformed, model.generation_config
 
-    AttentionInterface.register(ATTENTION, attend_spans)
+
+def _lean(config: Any, weights: dict[str, Any], kind: Kind, where: Any, usual: Any) -> Network | None:
+    """The lean network; None if the weights do not fit it, or its logits on `_probe` are not the `usual` ones.
+
+    weights: taken out as they are built in. Here linear layers get their kind. Those that quantise follow when the network, still dense, has proved itself.
+    """
+    import torch
+
+    from engine.linear import Dense
+    from engine.llama import LeanLlama
+    from engine.llama_shape import LlamaShape
+
+    form = _dtype(kind, where)
+    matrices: dict[int, tuple[Any, Any]] = {}
+
+    def dense(weight: Any, bias: Any) -> Linear:
+        made = Dense(weight, bias, form)
+        matrices[id(made)] = weight, bias
+        return made
+
+    hidden = torch.float32 if where.type == "cpu" else form
+    shape = LlamaShape.read(config.to_dict(), _rope(config))
+    try:
+        network = LeanLlama(shape, weights, dense, dtype=hidden, device=where)
+    except LoadError:
+        return None
+    if usual is not None and not _gives(network, usual):
+        return None
+    if kind.requantises:
+        network.replace_linears(lambda linear: kind.build(*matrices.pop(id(linear))))
+    return network
+
+
+def _rope(config: Any) -> tuple[list[float], float] | None:
+    """Speeds and scale of a rotation that transformers computes; None for the default one."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    kind = config.rope_parameters["rope_type"]
+    if kind == "default":
+        return None
+    speeds, scale = ROPE_INIT_FUNCTIONS[kind](config)
+    return speeds.tolist(), float(scale)
+
+
+def _read(place: Place, kind: Kind, where: Any) -> Any:
+    """The transformers model, on its device. Raises LoadError."""
+    from transformers import AutoModelForCausalLM
+
     try:
         model = AutoModelForCausalLM.from_pretrained(
             place.folder,
@@ -272,12 +355,7 @@ def _network(place: Place, kind: Kind, where: Any) -> Any:
         )
     except Exception as error:  # damaged files fail in many ways, and each of them is this sentence
         raise LoadError(f"{place.name} cannot be loaded ({first_line(error)}): its files may be damaged.") from error
-    model = model.requires_grad_(False).eval().to(where)
-    if place.origin == GGUF_ORIGIN:  # tested with every change; any other model proves itself here
-        model.set_attn_implementation(ATTENTION)
-    elif not _attends_rightly(model):
-        raise LoadError(_unsupported(place.name, model.config))
-    return model
+    return model.requires_grad_(False).eval().to(where)
 
 
 def _dtype(kind: Kind, where: Any) -> Any:
@@ -315,15 +393,34 @@ def _requantised(model: Any, kind: Kind) -> int:
 
 def _attends_rightly(model: Any) -> bool:
     """Switches to our attention; whether the output stays what it was. An architecture may want more than we do."""
+    from transformers import AttentionInterface
+
+    from engine.model import TransformersNetwork, attend_spans
+
+    usual = _usual(model)
+    AttentionInterface.register(ATTENTION, attend_spans)
+    model.set_attn_implementation(ATTENTION)
+    return _gives(TransformersNetwork(model, usual.shape[-1]), usual)
+
+
+def _probe(vocab_size: int) -> list[int]:
+    return [1 + 7 * i % (vocab_size - 1) for i in range(24)]
+
+
+def _usual(model: Any) -> Any:
+    """Logits of a transformers model, as it comes, on `_probe`."""
     import torch
 
-    from engine.model import Cache, Model, Request, TransformersNetwork
-
-    ids = [1 + 7 * i % (model.config.get_text_config().vocab_size - 1) for i in range(24)]
+    ids = _probe(model.config.get_text_config().vocab_size)
     with torch.inference_mode():
-        usual = model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0].float()
-    model.set_attn_implementation(ATTENTION)
-    network = TransformersNetwork(model, usual.shape[-1])
+        return model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0].float().cpu()
+
+
+def _gives(network: Network, usual: Any) -> bool:
+    """Whether these are the network's logits on `_probe`, up to what 16-bit kernels may differ by."""
+    from engine.model import Cache, Model, Request
+
+    ids = _probe(network.vocab_size)
     try:
         ours = Model(network, len(ids)).forward([Request(ids, len(ids), Cache())])[0]
     except (EngineError, RuntimeError, TypeError, ValueError, AttributeError):

@@ -313,6 +313,7 @@ def test_an_architecture_that_wants_more_of_attention_than_we_do_is_refused(
     """A model whose layers call our attention without saying which caches to use would give nonsense, silently."""
     from engine.model import attend_spans
 
+    edit_config(folder, hidden_act="gelu")  # so that it runs on transformers
     monkeypatch.setattr("engine.model.attend_spans", lambda *args, spans=(), **rest: attend_spans(*args, **rest))
     with pytest.raises(LoadError, match="which Greenlight cannot run"):
         load(folder)
