@@ -143,7 +143,7 @@ def _blocks(reader: Any) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]
         elif (found := read_blocks(tensor.tensor_type.name, np.asarray(tensor.data))) is not None:
             matrices[tensor.name] = found
         else:
-            raise LoadError(f"The native kernels do not run {tensor.tensor_type.name} weights: use --kernel torch.")
+            raise LoadError(f"{tensor.name} is {tensor.tensor_type.name}, and only Q4_0, Q4_1 and Q8_0 can be read.")
     return matrices, vectors
 
 

@@ -147,6 +147,9 @@ class Int8:
         return out if self._bias is None else out + self._bias.to(x.dtype)
 
 
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+"""Of the dense kinds."""
+
 Weight = Tensor | Blocks
 """A matrix [outputs, inputs] of floats, on the device where it shall be multiplied, or as a GGUF quantises it."""
 
@@ -158,8 +161,8 @@ def values(weight: Weight) -> Tensor:
     return torch.from_numpy(weight.dequantised()) if isinstance(weight, Blocks) else weight
 
 
-def _dense(dtype: torch.dtype) -> Builder:
-    return lambda weight, bias: Dense(values(weight), bias, dtype)
+def _dense(name: str) -> Builder:
+    return lambda weight, bias: Dense(values(weight), bias, DTYPES[name])
 
 
 def _grid(weight: Weight, bias: Tensor | None) -> Linear:
@@ -186,9 +189,9 @@ KINDS = {
     kind.name: kind
     for kind in (
         Kind("gguf", "torch int4 linear, the GGUF's own grid", _grid, ("cpu",)),
-        Kind("bf16", "torch bf16 linear", _dense(torch.bfloat16), ("cpu", "cuda", "mps")),
-        Kind("fp16", "torch fp16 linear", _dense(torch.float16), ("cuda", "mps")),
-        Kind("fp32", "torch fp32 linear", _dense(torch.float32), ("cpu", "cuda", "mps")),
+        Kind("bf16", "torch bf16 linear", _dense("bf16"), ("cpu", "cuda", "mps")),
+        Kind("fp16", "torch fp16 linear", _dense("fp16"), ("cuda", "mps")),
+        Kind("fp32", "torch fp32 linear", _dense("fp32"), ("cpu", "cuda", "mps")),
         Kind("nf4", "bitsandbytes NF4 linear", lambda w, b: Nf4(values(w), b), ("cpu", "cuda"), True),
         Kind("int8", "int8 linear, bitsandbytes weights", lambda w, b: Int8(values(w), b), ("cpu", "cuda"), True),
     )

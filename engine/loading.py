@@ -6,20 +6,15 @@ Whatever goes wrong on the way is one LoadError with one sentence; the traceback
 from __future__ import annotations
 
 import gc
-import hashlib
-import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tokenizers
-
+from engine.bundled import load_bundled
 from engine.errors import EngineError, InvalidParams, LoadError
-from engine.hardware import default_threads, pick_device, pick_dtype, processor
-from engine.places import EMBEDDED, GGUF_ORIGIN, Place, find, first_line
-from engine.template import compiled_template
+from engine.hardware import default_threads, pick_device, pick_dtype
+from engine.loaded import Loaded, chosen, finished
+from engine.places import EMBEDDED, Place, find, first_line
 from engine.text import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:
@@ -39,30 +34,7 @@ TOLERANCE = 0.1
 """Share of the logits' spread by which 16-bit kernels may differ; a wrong attention differs by about all of it."""
 ON_GRID = ("auto", "gguf")
 """What --quant may say for the native kernels, which keep a GGUF's weights as they are."""
-NF4_NOTE = (
-    "NF4 rounds this model's own 4-bit weights a second time, which costs so small a model much of its quality: "
-    "start without --quant for its best answers."
-)
-EXACT_LIMIT_S = 30.0
-"""How long a first start may be held up to find out whether a network is exact."""
 KNOWN_LAYERS = {"full_attention", "sliding_attention"}
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A model ready to run. weights and kernel are phrases for people."""
-
-    network: Network
-    tokenizer: Tokenizer
-    name: str
-    weights: str
-    kernel: str
-    context_len: int
-    device: str
-    exact: bool = False
-    """Whether a row's logits are proven not to depend, by a single bit, on what is computed beside it."""
-    note: str = ""
-    """A sentence that a person should read about how the weights are kept, or ""."""
 
 
 def load(
@@ -79,7 +51,7 @@ def load(
 
     kernel: "native" (compiled here; only for the default model, on a CPU), "torch", or "auto", which takes native where
     it can. quant: a name of `linear.KINDS`, or "auto": the GGUF's own grid for the default model on native kernels, and
-    else the quickest here that keeps the weights' values. Sets the number of threads that torch uses in this process,
+    else the quickest here that rounds no weight again. Sets the number of threads that torch uses in this process,
     when the model runs on the CPU.
     """
     import torch
@@ -89,10 +61,10 @@ def load(
     if where.type == "cpu":
         torch.set_num_threads(threads)
     kernels = _kernels(target, kernel, quant, where, progress)
-    place = find(target, offline, progress, tiles=kernels is not None)
+    place = find(target, offline, progress, tiles=True)
     progress("load", None)
-    if kernels is not None:
-        return _load_native(place, kernels, threads)
+    if place.tiles:
+        return load_bundled(place, kernels, quant, where, threads)
     return _load_transformers(place, where, quant, threads)
 
 
@@ -119,67 +91,6 @@ def _kernels(target: str, wanted: str, quant: str, where: Any, progress: Progres
     return None
 
 
-def _load_native(place: Place, kernels: Kernels, threads: int) -> Loaded:
-    from engine.exactness import remembered
-    from engine.fetch import DEFAULT_MODEL, cache_folder
-    from engine.native.llama import NativeLlama
-
-    try:
-        config, tokens, generation = (
-            json.loads((place.folder / f"{name}.json").read_text("utf-8"))
-            for name in ("config", "tokenizer_config", "generation_config")
-        )
-        network = NativeLlama.load(place.folder, config, kernels, threads)
-        backend = tokenizers.Tokenizer.from_file(str(place.folder / "tokenizer.json"))
-    except (OSError, ValueError, KeyError) as error:
-        raise LoadError(
-            f"{place.name} cannot be loaded ({first_line(error)}): delete the cache and start again."
-        ) from error
-    template = compiled_template(
-        tokens["chat_template"], place.name, bos_token=tokens["bos_token"], eos_token=tokens["eos_token"]
-    )
-    key = f"{DEFAULT_MODEL.file_sha256}-{kernels.key}-{threads}"
-    return Loaded(
-        network=network,
-        tokenizer=build_tokenizer(
-            backend, template, generation["eos_token_id"], config["bos_token_id"], config["vocab_size"]
-        ),
-        name=place.name,
-        weights=place.origin,
-        kernel=f"native integer kernel, {kernels.path}",
-        context_len=network.shape.context_len,
-        device="cpu",
-        exact=remembered(network, cache_folder() / "native", key),
-    )
-
-
-def _kind(quant: str, place: Place, where: Any, shape: tuple[int, int], threads: int) -> Kind:
-    """What --quant names, or the quickest here that rounds no weight again. shape: of a typical layer. Raises LoadError."""
-    from engine.linear import KINDS, refusal
-    from engine.quickest import quickest
-
-    if quant == "gguf" and place.origin != GGUF_ORIGIN:
-        raise LoadError("--quant gguf is for the default model, whose weights come as a GGUF: leave it out.")
-    if quant == "gguf":
-        raise LoadError("--quant gguf runs on the native kernels only: install g++, or leave out --quant.")
-    if quant == "auto":
-        names = ["bf16", "fp32"] if where.type == "cpu" else [pick_dtype(where)]
-        quant = quickest(names, _memory(), shape, threads)
-    if reason := refusal(quant, where):
-        raise LoadError(reason)
-    return KINDS[quant]
-
-
-def _memory() -> Path | None:
-    """Where answers about this machine are kept; None where there is no place for them."""
-    from engine.fetch import cache_folder
-
-    try:
-        return cache_folder() / "native"
-    except LoadError:
-        return None
-
-
 def _load_transformers(place: Place, where: Any, quant: str, threads: int) -> Loaded:
     import transformers
 
@@ -189,46 +100,12 @@ def _load_transformers(place: Place, where: Any, quant: str, threads: int) -> Lo
     _refuse_unsupported(place.name, config)
     text_config = config.get_text_config()
     shape = (getattr(text_config, "intermediate_size", None) or text_config.hidden_size, text_config.hidden_size)
-    kind = _kind(quant, place, where, shape, threads)
+    kind = chosen(quant, place, where, shape, threads)
     network, generation = _network(place, kind, where)
     tokenizer = _tokenizer(place, generation, text_config.vocab_size)
     network.vocab_size = tokenizer.vocab_size
-    return Loaded(
-        network=network,
-        tokenizer=tokenizer,
-        name=place.name,
-        weights=_weights(place, kind),
-        kernel=kind.phrase,
-        context_len=int(getattr(text_config, "max_position_embeddings", None) or 2048),
-        device=str(where),
-        exact=_is_exact(network, kind, threads),
-        note=_note(place, kind),
-    )
-
-
-def _is_exact(network: Network, kind: Kind, threads: int) -> bool:
-    """Measured once for all models of one shape; not claimed where measuring takes too long."""
-    import torch
-
-    from engine.exactness import remembered
-    from engine.llama import LeanLlama
-
-    folder = _memory()
-    if not isinstance(network, LeanLlama) or folder is None:
-        return False
-    facts = f"{network.shape} {network.vocab_size} {network.device} {torch.__version__} {threads} {kind.name}"
-    key = f"{processor()}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
-    return remembered(network, folder, key, EXACT_LIMIT_S)
-
-
-def _weights(place: Place, kind: Kind) -> str:
-    if not kind.requantises:
-        return f"{place.origin}, run as {kind.name}"
-    return f"{place.origin}, quantised {'again ' if place.origin == GGUF_ORIGIN else ''}as {kind.name}"
-
-
-def _note(place: Place, kind: Kind) -> str:
-    return NF4_NOTE if place.origin == GGUF_ORIGIN and kind.name == "nf4" else ""
+    context_len = int(getattr(text_config, "max_position_embeddings", None) or 2048)
+    return finished(network, tokenizer, place, kind, context_len, threads)
 
 
 def _config(place: Place) -> Any:
@@ -280,8 +157,7 @@ def _network(place: Place, kind: Kind, where: Any) -> tuple[Network, Any]:
     model = _read(place, kind, where)
     reason = refusal(model.config.to_dict())
     if reason is None:
-        # The bundled model is tested with every change; any other proves itself against transformers.
-        usual = None if place.origin == GGUF_ORIGIN else _usual(model)
+        usual = _usual(model)
         config, generation, weights = model.config, model.generation_config, dict(model.state_dict())
         del model  # before its weights are joined: they need not be in memory twice
         gc.collect()
@@ -323,7 +199,7 @@ def _lean(config: Any, weights: dict[str, Any], kind: Kind, where: Any, usual: A
         network = LeanLlama(shape, weights, dense, dtype=hidden, device=where)
     except LoadError:
         return None
-    if usual is not None and not _gives(network, usual):
+    if not _gives(network, usual):
         return None
     if kind.requantises:
         network.replace_linears(lambda linear: kind.build(*matrices.pop(id(linear))))
@@ -360,10 +236,9 @@ def _read(place: Place, kind: Kind, where: Any) -> Any:
 
 def _dtype(kind: Kind, where: Any) -> Any:
     """The number format of everything but the linear layers, which is theirs too where they are dense."""
-    import torch
+    from engine.linear import DTYPES
 
-    formats = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-    return formats[kind.name if kind.name in formats else pick_dtype(where)]
+    return DTYPES.get(kind.name, DTYPES[pick_dtype(where)])
 
 
 def _requantised(model: Any, kind: Kind) -> int:

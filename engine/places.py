@@ -22,7 +22,7 @@ FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder with a model as transformers keeps them, or with tiles for the native kernels (see `convert`).
+    """A folder with a model as transformers keeps them, or with tiles of a GGUF's own quants (see `convert`).
 
     origin: what the weights were before, e.g. "GGUF Q4_1".
     """
@@ -34,7 +34,7 @@ class Place:
 
 
 def find(target: str, offline: bool, progress: Progress, tiles: bool = False) -> Place:
-    """Fetches or converts whatever is missing. tiles: for the native kernels, where a model can. Raises LoadError."""
+    """Fetches or converts whatever is missing. tiles: the default model as quantised, not as bf16. Raises LoadError."""
     if target == EMBEDDED:
         gguf = default_model(offline=offline, progress=progress)
         folder = converted(gguf, DEFAULT_MODEL.file_sha256, progress, TILES if tiles else BF16)

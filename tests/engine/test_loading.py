@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from engine import hardware, loading, places
+from engine import hardware, linear, loading, places
+from engine import loaded as loaded_module
 from engine.config import Message
 from engine.convert import converted, unpermuted
 from engine.errors import InvalidParams, LoadError
@@ -429,6 +430,65 @@ def test_the_default_model_answers_in_english(default: loading.Loaded) -> None:
         ids.append(token_id)
         text += reader.push(token_id)
     assert text == "The capital of Germany is Berlin."
+
+
+@pytest.fixture(scope="module")
+def float32() -> loading.Loaded:
+    """The default model's own numbers, dequantised and multiplied in float32."""
+    return load("embedded", kernel="torch", quant="fp32")
+
+
+TEXT = "The sun is a star at the centre of the Solar System. It is a ball of hot plasma, heated by nuclear fusion."
+
+
+def distance(found: loading.Loaded, wanted: loading.Loaded) -> tuple[float, float]:
+    """KL divergence a token, in nats, and argmax agreement, on a short text."""
+    ids = wanted.tokenizer.encode_chat([Message("user", TEXT), Message("assistant", TEXT), Message("user", TEXT)])
+    logits = [Model(m.network, m.context_len).forward([Request(ids, len(ids), Cache())])[0] for m in (found, wanted)]
+    ours, theirs = (torch.log_softmax(rows.double(), dim=-1) for rows in logits)
+    kl = (theirs.exp() * (theirs - ours)).sum(dim=-1).mean()
+    return float(kl), float((ours.argmax(-1) == theirs.argmax(-1)).double().mean())
+
+
+@pytest.mark.model
+def test_without_a_compiler_the_default_model_stays_on_its_own_grid(
+    float32: loading.Loaded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from engine import native
+
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr("engine.quickest.quickest", lambda names, *rest: names[0])
+    native.kernels.cache_clear()
+    try:
+        loaded = load("embedded")
+    finally:
+        native.kernels.cache_clear()
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said == [
+        "Running on torch's own kernels: there is no C++ compiler here (install g++ for about twice the speed)."
+    ]
+    assert (loaded.weights, loaded.kernel, loaded.note) == ("GGUF Q4_1", linear.KINDS["gguf"].phrase, "")
+    kl, agreement = distance(loaded, float32)
+    assert kl < 0.02 and agreement > 0.9
+    assert loaded.tokenizer.encode_chat([Message("user", TEXT)]) == float32.tokenizer.encode_chat(
+        [Message("user", TEXT)]
+    )
+    monkeypatch.setattr(native, "kernels", lambda: "there is no C++ compiler here")
+    with pytest.raises(LoadError, match="native kernels cannot be used: there is no C"):
+        load("embedded", kernel="native")
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(("quant", "largest_kl"), [("bf16", 0.02), ("int8", 0.1), ("nf4", 2.0)])
+def test_the_default_model_keeps_its_weights_as_asked(
+    float32: loading.Loaded, monkeypatch: pytest.MonkeyPatch, quant: str, largest_kl: float
+) -> None:
+    monkeypatch.setattr(loaded_module, "EXACT_LIMIT_S", 0.0)
+    loaded = load("embedded", quant=quant)
+    kl, _ = distance(loaded, float32)
+    assert 0 < kl < largest_kl
+    assert loaded.weights.startswith("GGUF Q4_1, ") and loaded.weights.endswith(f" as {quant}")
+    assert (loaded.note != "") == (quant == "nf4")
 
 
 @pytest.mark.model

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine.config import DecodingParams
 from engine.engine import Facts, State, Status
 from engine.events import FinishReason, KReason, Round
-from engine.loading import NF4_NOTE
+from engine.loaded import NF4_NOTE
 from engine.text import NO_SYSTEM, NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, Script, play
 from ui import render

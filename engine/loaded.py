@@ -1,0 +1,104 @@
+"""A model that is ready to run: how its weights are kept, as asked for or as this machine likes it best, and what is true of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import LoadError
+from engine.hardware import pick_dtype, processor
+from engine.places import GGUF_ORIGIN, Place
+from engine.text import Tokenizer
+
+if TYPE_CHECKING:
+    from engine.linear import Kind
+    from engine.model import Network
+
+NF4_NOTE = (
+    "NF4 rounds this model's own 4-bit weights a second time, which costs so small a model much of its quality: "
+    "start without --quant for its best answers."
+)
+EXACT_LIMIT_S = 30.0
+"""How long a first start may be held up to find out whether a network is exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model ready to run. weights and kernel are phrases for people."""
+
+    network: Network
+    tokenizer: Tokenizer
+    name: str
+    weights: str
+    kernel: str
+    context_len: int
+    device: str
+    exact: bool = False
+    """Whether a row's logits are proven not to depend, by a single bit, on what is computed beside it."""
+    note: str = ""
+    """A sentence that a person should read about how the weights are kept, or ""."""
+
+
+def chosen(quant: str, place: Place, where: Any, shape: tuple[int, int], threads: int) -> Kind:
+    """What --quant names, or the quickest here that rounds no weight again. shape: of a typical layer. Raises LoadError."""
+    from engine.linear import KINDS, refusal
+    from engine.quickest import quickest
+
+    if quant == "gguf" and place.origin != GGUF_ORIGIN:
+        raise LoadError("--quant gguf is for the default model, whose weights come as a GGUF: leave it out.")
+    if quant == "auto" and where.type == "cpu":
+        names = ["gguf", "bf16", "fp32"] if place.origin == GGUF_ORIGIN else ["bf16", "fp32"]
+        quant = quickest(names, _memory(), shape, threads)
+    elif quant == "auto":
+        quant = pick_dtype(where)
+    if reason := refusal(quant, where):
+        raise LoadError(reason)
+    return KINDS[quant]
+
+
+def finished(
+    network: Network, tokenizer: Tokenizer, place: Place, kind: Kind, context_len: int, threads: int
+) -> Loaded:
+    """With everything that is to be said of a network whose linear layers are of one kind."""
+    again = place.origin == GGUF_ORIGIN
+    weights = f"{place.origin}, run as {kind.name}"
+    if kind.requantises:
+        weights = f"{place.origin}, quantised {'again ' if again else ''}as {kind.name}"
+    return Loaded(
+        network=network,
+        tokenizer=tokenizer,
+        name=place.name,
+        weights=place.origin if kind.name == "gguf" else weights,
+        kernel=kind.phrase,
+        context_len=context_len,
+        device=str(network.device),
+        exact=_is_exact(network, place, kind, threads),
+        note=NF4_NOTE if again and kind.name == "nf4" else "",
+    )
+
+
+def _is_exact(network: Network, place: Place, kind: Kind, threads: int) -> bool:
+    """Measured once for all models of one shape on a CPU; not claimed where measuring takes too long."""
+    import torch
+
+    from engine.exactness import remembered
+    from engine.llama import LeanLlama
+
+    folder = _memory()
+    if not isinstance(network, LeanLlama) or folder is None or network.device.type != "cpu":
+        return False
+    facts = f"{network.shape} {network.vocab_size} {place.origin} {torch.__version__} {threads} {kind.name}"
+    key = f"{processor()}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
+    return remembered(network, folder, key, EXACT_LIMIT_S)
+
+
+def _memory() -> Path | None:
+    """Where answers about this machine are kept; None where there is no place for them."""
+    from engine.fetch import cache_folder
+
+    try:
+        return cache_folder() / "native"
+    except LoadError:
+        return None
