@@ -37,7 +37,7 @@ def load_bundled(place: Place, kernels: Kernels | None, quant: str, where: Any, 
         )
         if kernels is not None:
             return _native(place, config, tokenizer, kernels, threads)
-        kind = chosen(quant, place, where, (config["intermediate_size"], config["hidden_size"]), threads)
+        kind = chosen(quant, place, where, (config["intermediate_size"], config["hidden_size"]))
         network = _lean(place.folder, config, kind, where)
     except (OSError, ValueError, KeyError) as error:
         raise LoadError(

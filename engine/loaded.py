@@ -41,7 +41,7 @@ class Loaded:
     """A sentence that a person should read about how the weights are kept, or ""."""
 
 
-def chosen(quant: str, place: Place, where: Any, shape: tuple[int, int], threads: int) -> Kind:
+def chosen(quant: str, place: Place, where: Any, shape: tuple[int, int]) -> Kind:
     """What --quant names, or the quickest here that rounds no weight again. shape: of a typical layer. Raises LoadError."""
     from engine.linear import KINDS, refusal
     from engine.quickest import quickest
@@ -50,7 +50,7 @@ def chosen(quant: str, place: Place, where: Any, shape: tuple[int, int], threads
         raise LoadError("--quant gguf is for the default model, whose weights come as a GGUF: leave it out.")
     if quant == "auto" and where.type == "cpu":
         names = ["gguf", "bf16", "fp32"] if place.origin == GGUF_ORIGIN else ["bf16", "fp32"]
-        quant = quickest(names, _memory(), shape, threads)
+        quant = quickest(names, _memory(), shape)
     elif quant == "auto":
         quant = pick_dtype(where)
     if reason := refusal(quant, where):

@@ -100,7 +100,7 @@ def _load_transformers(place: Place, where: Any, quant: str, threads: int) -> Lo
     _refuse_unsupported(place.name, config)
     text_config = config.get_text_config()
     shape = (getattr(text_config, "intermediate_size", None) or text_config.hidden_size, text_config.hidden_size)
-    kind = chosen(quant, place, where, shape, threads)
+    kind = chosen(quant, place, where, shape)
     network, generation = _network(place, kind, where)
     tokenizer = _tokenizer(place, generation, text_config.vocab_size)
     network.vocab_size = tokenizer.vocab_size

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, thread_time
 
 import numpy as np
 import torch
@@ -18,20 +18,25 @@ from engine.records import remember
 ROWS = (1, 4)
 """Plain decoding is a pass of one row, a check of three drafts one of four; each counts the same."""
 
-LIMIT_S = 1.0
+LIMIT_S = 0.8
 WEIGHTS = 2**24
 """Weights to go through before any is met again: more than a cache holds, as in a model."""
-
 LARGEST = 4096
 """Layers with more outputs or inputs behave like ones of so many."""
+WORTH = 0.9
+"""Part of the preferred kind's time that another may take at most to be chosen instead."""
 
 
-def quickest(names: Sequence[str], folder: Path | None, shape: tuple[int, int], threads: int) -> str:
-    """The kind of least time, of `names`, for layers of `shape` (outputs, inputs); kept in `folder`, if there is one."""
-    key = "|".join([processor(), torch.__version__, f"{shape}", f"{threads}", ",".join(names)])
+def quickest(names: Sequence[str], folder: Path | None, shape: tuple[int, int]) -> str:
+    """The kind of least time for layers of `shape` (outputs, inputs); kept in `folder`, if there is one.
+
+    names: the preferred one first, which also stands where the others are hardly quicker.
+    """
+    key = "|".join([processor(), torch.__version__, f"{shape}", ",".join(names)])
 
     def ask() -> str:
         costs = measured(names, shape)
+        costs[names[0]] *= WORTH
         return min(costs, key=costs.__getitem__)
 
     if len(names) == 1:
@@ -40,11 +45,15 @@ def quickest(names: Sequence[str], folder: Path | None, shape: tuple[int, int], 
 
 
 def measured(names: Sequence[str], shape: tuple[int, int]) -> dict[str, float]:
-    """Seconds for one layer of `shape`, a pass of each of ROWS, by kind. Takes LIMIT_S, or one pass of each if that is more."""
+    """Seconds of processor for one layer of `shape`, a pass of each of ROWS, by kind.
+
+    One thread, and its own time: so other programs on the machine hardly matter, and with more threads, which share the
+    way to memory, the order is the same or smaller weights gain. Takes LIMIT_S, or a pass of each if that is more.
+    """
     began = perf_counter()
     outputs, inputs = (min(-(-size // GROUP) * GROUP, LARGEST) for size in shape)
-    layers: dict[str, list[Linear]] = {name: [] for name in names}
     weight = _sample(outputs, inputs)
+    layers: dict[str, list[Linear]] = {name: [] for name in names}
     for copy in range(-(-WEIGHTS // (outputs * inputs))):
         if copy and perf_counter() - began > LIMIT_S / 2:
             break
@@ -52,27 +61,31 @@ def measured(names: Sequence[str], shape: tuple[int, int]) -> dict[str, float]:
             layers[name].append(KINDS[name].build(weight, None))
     xs = [torch.randn(rows, inputs) for rows in ROWS]
     times: dict[tuple[str, int], list[float]] = {(name, n): [] for name in names for n in range(len(ROWS))}
-    with torch.inference_mode():
+    with _one_thread(), torch.inference_mode():
         for name, n in times:  # the first call of each is slow
             layers[name][0](xs[n])
         while True:
             for (name, n), taken in times.items():
-                taken.extend(_each_s(layers[name], xs[n]))
+                taken.append(_pass_s(layers[name], xs[n]))
             if perf_counter() - began > LIMIT_S:
-                return {name: sum(_quiet(times[name, n]) for n in range(len(ROWS))) for name in names}
+                return {name: sum(min(times[name, n]) for n in range(len(ROWS))) for name in names}
 
 
-def _each_s(layers: Sequence[Linear], x: torch.Tensor) -> list[float]:
-    times = [perf_counter()]
+def _pass_s(layers: Sequence[Linear], x: torch.Tensor) -> float:
+    began = thread_time()
     for layer in layers:
         layer(x)
-        times.append(perf_counter())
-    return [end - begin for begin, end in pairwise(times)]
+    return (thread_time() - began) / len(layers)
 
 
-def _quiet(times: list[float]) -> float:
-    """The lowest decile: what it takes when no other program has the processor, and not by luck alone."""
-    return sorted(times)[len(times) // 10]
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _sample(outputs: int, inputs: int) -> Blocks:

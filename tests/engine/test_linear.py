@@ -250,42 +250,50 @@ NAMES, SHAPE = ["gguf", "bf16", "fp32"], (64, 64)
 
 def test_the_quickest_is_measured_once_and_remembered(tmp_path: Path, asked: list[Any]) -> None:
     for _ in range(3):
-        assert quickest.quickest(NAMES, tmp_path, SHAPE, 2) == "bf16"
+        assert quickest.quickest(NAMES, tmp_path, SHAPE) == "bf16"
     assert len(asked) == 1
-    for changed in [(NAMES, tmp_path, (64, 96), 2), (NAMES, tmp_path, SHAPE, 1), (NAMES[1:], tmp_path, SHAPE, 2)]:
+    for changed in [(NAMES, tmp_path, (64, 96)), (NAMES[1:], tmp_path, SHAPE)]:
         assert quickest.quickest(*changed) == "bf16"
-    assert len(asked) == 4
-    assert quickest.quickest(["fp32"], tmp_path, SHAPE, 2) == "fp32" and len(asked) == 4, "there is no choice"
+    assert len(asked) == 3
+    assert quickest.quickest(["fp32"], tmp_path, SHAPE) == "fp32" and len(asked) == 3, "there is no choice"
 
 
 def test_a_remembered_choice_stands_and_one_that_is_not_on_offer_is_made_again(
     tmp_path: Path, asked: list[Any]
 ) -> None:
-    quickest.quickest(NAMES, tmp_path, SHAPE, 2)
+    quickest.quickest(NAMES, tmp_path, SHAPE)
     [key] = json.loads((tmp_path / "linear.json").read_text())
     write_record(tmp_path / "linear.json", {key: "fp32"})
-    assert quickest.quickest(NAMES, tmp_path, SHAPE, 2) == "fp32"
+    assert quickest.quickest(NAMES, tmp_path, SHAPE) == "fp32"
     write_record(tmp_path / "linear.json", {key: "nf4"})
-    assert quickest.quickest(NAMES, tmp_path, SHAPE, 2) == "bf16"
+    assert quickest.quickest(NAMES, tmp_path, SHAPE) == "bf16"
 
 
 @pytest.mark.parametrize("damage", ["{half", "[]", '"text"', "\x00", '{"a": 1}'])
 def test_a_damaged_memory_is_no_obstacle(tmp_path: Path, asked: list[Any], damage: str) -> None:
     (tmp_path / "linear.json").write_text(damage)
-    assert quickest.quickest(NAMES, tmp_path, SHAPE, 2) == "bf16"
-    assert quickest.quickest(NAMES, tmp_path, SHAPE, 2) == "bf16" and len(asked) == 1
+    assert quickest.quickest(NAMES, tmp_path, SHAPE) == "bf16"
+    assert quickest.quickest(NAMES, tmp_path, SHAPE) == "bf16" and len(asked) == 1
 
 
 def test_a_memory_that_cannot_be_written_is_no_obstacle(tmp_path: Path, asked: list[Any]) -> None:
     (tmp_path / "file").write_text("not a folder")
-    assert quickest.quickest(NAMES, tmp_path / "file", SHAPE, 2) == "bf16"
-    assert quickest.quickest(NAMES, tmp_path / "file", SHAPE, 2) == "bf16" and len(asked) == 2
+    assert quickest.quickest(NAMES, tmp_path / "file", SHAPE) == "bf16"
+    assert quickest.quickest(NAMES, tmp_path / "file", SHAPE) == "bf16" and len(asked) == 2
+
+
+@pytest.mark.parametrize(("other_s", "choice"), [(0.95, "gguf"), (0.85, "fp32")])
+def test_what_is_hardly_quicker_is_not_worth_it(monkeypatch: pytest.MonkeyPatch, other_s: float, choice: str) -> None:
+    monkeypatch.setattr(quickest, "measured", lambda names, shape: {"gguf": 1.0, "bf16": 2.0, "fp32": other_s})
+    assert quickest.quickest(NAMES, None, SHAPE) == choice
 
 
 def test_measuring_gives_every_kind_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quickest, "LIMIT_S", 0.02)
+    threads = torch.get_num_threads()
     costs = quickest.measured(NAMES, (50, 70))  # sizes that no group divides are rounded up
     assert list(costs) == NAMES and all(0 < cost < float("inf") for cost in costs.values())
+    assert torch.get_num_threads() == threads
 
 
 def test_records_are_read_back_and_others_answers_are_kept(tmp_path: Path) -> None:
