@@ -97,7 +97,8 @@ class LeanLlama:
         kept = feature_layers(spans, shape.layers)
         hidden = self._embedded(token_ids)
         rotation = self._rotation(positions, max(span.begin + span.count for span in spans))
-        masks = {window: [self._mask(span, window) for span in spans] for window in set(shape.windows)}
+        groups = shape.heads // shape.kv_heads
+        masks = {window: [reach(span, groups, window, hidden) for span in spans] for window in set(shape.windows)}
         for n, layer in enumerate(self._layers):
             if n in kept:
                 keep_features(n, hidden, spans)
@@ -130,19 +131,6 @@ class LeanLlama:
             stored[1][:, span.begin : end] = values[at].transpose(0, 1)
             seen.append(attend(queries[at], *stored, mask))
         return seen[0] if len(seen) == 1 else torch.cat(seen)
-
-    def _mask(self, span: Span, window: int | None) -> Tensor:
-        """0 where a query may look, else -inf: [rows of `attend`, keys of whole blocks]. Made once a pass."""
-        groups, end = self.shape.heads // self.shape.kv_heads, span.begin + span.count
-        row = torch.arange(_whole(span.count * groups, MULTIPLE), device=self.device).div_(
-            groups, rounding_mode="floor"
-        )
-        row = row.clamp_(max=span.count - 1).add_(span.begin)[:, None]
-        column = torch.arange(_whole(end, KEYS), device=self.device)
-        hidden = column > row
-        if window is not None:
-            hidden |= column <= row - window
-        return torch.zeros(hidden.shape, dtype=self._dtype, device=self.device).masked_fill_(hidden, float("-inf"))
 
     def _embedded(self, token_ids: Tensor) -> Tensor:
         if isinstance(self._embedding, Blocks):
@@ -208,6 +196,21 @@ def rotated(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     cosine, sine: [rows, 1, dim]; the first half of the sines is negative.
     """
     return (heads * cosine).addcmul_(heads.roll(heads.shape[-1] // 2, -1), sine)
+
+
+def reach(span: Span, groups: int, window: int | None, like: Tensor) -> Tensor:
+    """The mask of `attend` for all layers of this window: 0 where a query may look, else -inf; of like's kind and place.
+
+    [count * groups and at least as many rows as keep to one order of summing, keys in whole blocks].
+    """
+    end = span.begin + span.count
+    row = torch.arange(_whole(span.count * groups, MULTIPLE), device=like.device).div_(groups, rounding_mode="floor")
+    row = row.clamp_(max=span.count - 1).add_(span.begin)[:, None]
+    column = torch.arange(_whole(end, KEYS), device=like.device)
+    unseen = column > row
+    if window is not None:
+        unseen |= column <= row - window
+    return like.new_zeros(unseen.shape).masked_fill_(unseen, float("-inf"))
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:

@@ -149,3 +149,43 @@ def test_the_pool_keeps_the_latest_within_its_budget_and_lends_a_cache_once() ->
     before = pool.nbytes
     pool.release("", filled())
     assert pool.nbytes == before
+
+
+def test_the_pool_hands_out_only_what_keeps_the_features_that_are_asked_for() -> None:
+    pool = CachePool(budget_bytes=2**20)
+
+    def filled(feature_layers: tuple[int, ...]) -> Cache:
+        cache = Cache(feature_layers)
+        for layer in feature_layers:
+            cache.write_features(layer, 0, torch.ones(10, 4))
+        cache.write(0, 0, torch.zeros(1, 10, 2), torch.zeros(1, 10, 2))
+        cache.ids = list(range(10))
+        return cache
+
+    for held, asked in (((), (1, 2)), ((1,), (1, 2)), ((1, 2), (2, 1))):  # a prefix that lacks some is no use
+        cache = filled(held)
+        pool.release("a", cache)
+        fresh = pool.acquire("a", asked)
+        assert fresh is not cache and fresh.feature_layers == asked and not fresh.ids
+    cache = filled((1, 2))
+    pool.release("a", cache)
+    assert pool.nbytes == cache.nbytes > filled(()).nbytes, "features count"
+    assert pool.acquire("a", (1, 2)) is cache and torch.equal(cache.features(0, 10), torch.ones(10, 2, 4))
+    pool.release("a", cache)
+    plain = pool.acquire("a")
+    assert plain is cache and plain.ids and plain.nbytes == filled(()).nbytes, "who asks for none pays for none"
+    with pytest.raises(EngineError, match="no features"):
+        plain.features(0, 10)
+    pool.release("a", plain)
+    assert pool.acquire("a", (1, 2)) is not plain
+
+
+def test_features_grow_in_blocks_and_keep_what_they_hold() -> None:
+    cache, rows = Cache((4, 9)), torch.randn(1000, 2, 3)
+    for begin in range(0, 1000, 50):
+        for index, layer in enumerate((4, 9)):
+            cache.write_features(layer, begin, rows[begin : begin + 50, index])
+        cache.write_features(7, begin, rows[begin : begin + 50, 0])  # of a layer that it does not keep
+    cache.ids = [0] * 1000
+    assert torch.equal(cache.features(0, 1000), rows)
+    assert cache.nbytes % (BLOCK * 2 * 3 * 4) == 0 and cache.nbytes <= 2 * rows.nbytes
