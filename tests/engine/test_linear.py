@@ -163,6 +163,23 @@ def test_a_layer_multiplies_by_the_weights_that_its_kind_defines(name: str, shap
     assert (found - product).norm() <= (1e-5 if name == "fp32" else 2 * BF16) * product.norm()
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if "cuda" in kind.devices])
+def test_a_layer_on_a_gpu_multiplies_by_the_same_weights(name: str) -> None:
+    """int8 rounds the activations of each row to bytes there, hence its tolerance; and no row depends on another."""
+    cuda = torch.device("cuda")
+    assert refusal(name, cuda) == ""
+    weight, x = (activations(128, 192) * 0.1).bfloat16(), activations(5, 192).bfloat16()
+    x[2] *= 100  # outliers
+    layer = KINDS[name].build(weight.to(cuda), None)
+    found = layer(x.to(cuda))
+    expected = x.double() @ definition(name if name != "fp16" else "fp32", weight.float()).T
+    assert found.dtype == torch.bfloat16 and found.device.type == "cuda"
+    allowed = {"int8": 6, "nf4": 4}.get(name, 2) * BF16
+    assert ((found.cpu() - expected).norm(dim=1) <= allowed * expected.norm(dim=1)).all()
+    assert name != "int8" or torch.equal(layer(x[:2].to(cuda)), found[:2])
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_a_bias_is_added_and_the_number_format_kept(name: str) -> None:
     kind = KINDS[name]
