@@ -19,7 +19,8 @@ from engine import loaded as loaded_module
 from engine.config import Message
 from engine.convert import converted, unpermuted
 from engine.errors import InvalidParams, LoadError
-from engine.model import Cache, Model, Request
+from engine.llama import LeanLlama
+from engine.model import Cache, Model, Request, TransformersNetwork
 from tests.engine import tokenisers
 
 HEADS, KV_HEADS, HEAD_DIM, LAYERS, MLP = 4, 2, 16, 2, 96
@@ -318,6 +319,24 @@ def test_an_architecture_that_wants_more_of_attention_than_we_do_is_refused(
     monkeypatch.setattr("engine.model.attend_spans", lambda *args, spans=(), **rest: attend_spans(*args, **rest))
     with pytest.raises(LoadError, match="which Greenlight cannot run"):
         load(folder)
+
+
+def test_a_model_of_the_family_runs_lean_and_others_on_transformers(folder: Path) -> None:
+    assert type(load(folder).network) is LeanLlama
+    edit_config(folder, hidden_act="gelu")
+    assert type(load(folder).network) is TransformersNetwork
+
+
+def test_a_model_that_only_looks_like_the_family_runs_on_transformers(
+    folder: Path, tiny: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lean network proves itself on each model: one that computes something else is not taken."""
+    monkeypatch.setattr("engine.llama.rotated", lambda heads, cosine, sine: heads)
+    loaded = load(folder)
+    assert type(loaded.network) is TransformersNetwork and not loaded.exact
+    ids = [5, 9, 17, 33]
+    found = Model(loaded.network, 512).forward([Request(ids, 4, Cache())])[0]
+    assert torch.allclose(found, tiny.model(torch.tensor([ids])).logits[0], atol=0.2)
 
 
 @pytest.mark.parametrize(
