@@ -280,6 +280,8 @@ class Engine:
         if isinstance(event, Finished):
             for key, cache in job.leases:
                 self._pool.release(key, cache)
+            # The generator knows the job through its lane: left alone, the cache would wait for a garbage collection.
+            job.events, job.leases = iter(()), ()
         job.stream.put(event)
         return not isinstance(event, Finished)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +14,7 @@ from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingP
 from engine.engine import MAX_ACTIVE, Engine, Pair, State
 from engine.errors import Busy, ContextFull, InvalidParams, LoadError, NotReady
 from engine.events import Event, Finished, FinishReason, Prefilled, Round
+from engine.model import Cache
 from tests.fakes import END, fake_engine, finished, hashed_logits, noisy, say
 
 VOCAB = 257
@@ -203,6 +206,29 @@ def test_memory_of_many_conversations_stays_within_the_pools_budget() -> None:
     list(engine.stream(say("word " * 300), params(5), conversation="last"))
     assert engine._pool.nbytes <= engine._pool.budget_bytes
     engine.close()
+
+
+def test_a_finished_reply_gives_its_memory_back_without_a_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fake_engine(never_ends, noisy(never_ends, VOCAB, 0.5))
+    list(engine.stream(say("warm up"), params()))
+    made: list[weakref.ref[Cache]] = []
+    acquire = engine._pool.acquire
+
+    def noted(*args: object) -> Cache:
+        cache = acquire(*args)  # type: ignore[arg-type]
+        made.append(weakref.ref(cache))
+        return cache
+
+    monkeypatch.setattr(engine._pool, "acquire", noted)
+    gc.disable()
+    try:
+        for drafter in ("ngram", "draft_model"):
+            list(engine.stream(say("hello"), params(drafter=drafter)))
+        list(engine.stream(say("one more, so that the thread has let go of the last"), params()))
+        assert len(made) == 4
+        assert [cache() for cache in made[:3]] == [None] * 3
+    finally:
+        gc.enable()
 
 
 def test_control_tokens_in_a_message_are_plain_characters() -> None:
