@@ -53,7 +53,7 @@ def test_a_cache_with_any_past_answers_like_a_fresh_one(calls: list[tuple[list[i
 
 def test_only_missing_rows_are_run_and_long_prompts_in_bounded_passes() -> None:
     model, cache = fake(), Cache()
-    ids = [random.Random(1).randrange(VOCAB) for _ in range(PREFILL_CHUNK * 2 + 10)]
+    ids = random.Random(1).choices(range(VOCAB), k=PREFILL_CHUNK * 2 + 10)
     model.forward([Request(ids, 1, cache)])
     model.forward([Request([*ids, 1, 2], 2, cache)])
     model.forward([Request([*ids, 1, 2], 2, cache)])
@@ -96,7 +96,7 @@ def tiny(kind: str) -> transformers.PreTrainedModel:
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3"])
 def test_pooled_caches_give_what_transformers_gives(kind: str) -> None:
     hf = tiny(kind)
-    ids = [random.Random(2).randrange(VOCAB) for _ in range(60)]
+    ids = random.Random(2).choices(range(VOCAB), k=60)
     hf.set_attn_implementation("eager")
     with torch.inference_mode():
         expected = hf(input_ids=torch.tensor([ids])).logits[0]
