@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 
 from engine.errors import LoadError
 from engine.fetch import cache_folder
+from engine.sealed import sha256
 
 log = logging.getLogger(__name__)
 
@@ -141,29 +142,37 @@ def _flags() -> tuple[str, ...]:
 
 def _built(compiler: str, key: str) -> Path:
     """The compiled file in the cache folder; in a temporary folder where the cache cannot be written to."""
-    name = f"kernels-{key}.so"
     try:
         folder = cache_folder() / "native"
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / name).exists():
-            return folder / name
-        with FileLock(folder / f"{name}.lock", timeout=LOCK_LIMIT_S):
-            if not (folder / name).exists():  # another process may have built it while we waited
-                _compile(compiler, folder / name)
-        return folder / name
+        if (found := _whole(folder, key)) is not None:
+            return found
+        with FileLock(folder / f"kernels-{key}.lock", timeout=LOCK_LIMIT_S):  # another may build it while we wait
+            return _whole(folder, key) or _make(compiler, folder, key)
     except Timeout as error:
         raise NoKernels("another process has been compiling the kernels for minutes") from error
     except (LoadError, OSError) as error:
         log.info("kernels are compiled in a temporary folder, since the cache cannot be used: %s", error)
-        target = Path(tempfile.mkdtemp(prefix="greenlight-")) / name
-        _compile(compiler, target)
-        return target
+        return _make(compiler, Path(tempfile.mkdtemp(prefix="greenlight-")), key)
+
+
+def _whole(folder: Path, key: str) -> Path | None:
+    """A file built before, if it is still what its name says: loading one that was cut short would end this process."""
+    return next((path for path in folder.glob(f"kernels-{key}-*.so") if path.stem.endswith(sha256(path)[:16])), None)
+
+
+def _make(compiler: str, folder: Path, key: str) -> Path:
+    """Compiled under another name; the last one ends in the beginning of the file's own SHA-256."""
+    partial = folder / f"kernels-{key}.{os.getpid()}"
+    try:
+        _compile(compiler, partial)
+        return partial.replace(folder / f"kernels-{key}-{sha256(partial)[:16]}.so")
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _compile(compiler: str, target: Path) -> None:
-    """Under another name first, so that a half-written file is never taken for a whole one."""
-    partial = target.with_name(f"{target.name}.{os.getpid()}")
-    command = [compiler, *FLAGS, "-o", str(partial), str(SOURCE), *_flags()[len(FLAGS) :]]
+    command = [compiler, *FLAGS, "-o", str(target), str(SOURCE), *_flags()[len(FLAGS) :]]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -172,7 +181,6 @@ def _compile(compiler: str, target: Path) -> None:
         log.warning("compiling the kernels failed:\n%s", done.stderr)
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise NoKernels(f"the kernels could not be compiled ({last})")
-    os.replace(partial, target)
 
 
 def _load(path: Path, key: str) -> Kernels:

@@ -290,6 +290,26 @@ def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
     assert len(built) == 1 and built[0].endswith(".so"), "no half-written file is left"
 
 
+@pytest.mark.parametrize("size", [0, 1, 4096, 6999])
+def test_a_build_that_was_cut_short_is_made_again_and_a_whole_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Loading half a library ends the process with a signal."""
+    compiled = []
+
+    def compile_one(compiler: str, target: Path) -> None:
+        compiled.append(target)
+        target.write_bytes(b"kernels" * 1000)
+
+    monkeypatch.setattr(native, "_compile", compile_one)
+    monkeypatch.setenv("GREENLIGHT_CACHE", str(tmp_path))
+    built = native._built("c++", "key")
+    assert native._built("c++", "key") == built and len(compiled) == 1
+    os.truncate(built, size)
+    assert native._built("c++", "key").stat().st_size == 7000 and len(compiled) == 2
+    assert [path.suffix for path in (tmp_path / "native").iterdir() if path.suffix != ".lock"] == [".so"]
+
+
 @pytest.mark.parametrize(
     ("environment", "reason"),
     [
