@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from engine.bench import contexts, peers, quality, replies, rows
 from engine.errors import EngineError
@@ -22,9 +23,22 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def _check_writable(path: Path) -> None:
+    """Before anything is measured: hours of figures shall not be lost on a folder that is not there. Raises EngineError."""
+    there = path.exists()
+    try:
+        path.open("a", encoding="utf-8").close()
+        if not there:
+            path.unlink()
+    except OSError as error:
+        raise EngineError(f"The figures cannot be written ({error}): name another file with --json.") from error
+
+
 def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
+        if args.json:
+            _check_writable(args.json)
         report = args.run(args)
     except EngineError as error:
         print(f"bench: {error}", file=sys.stderr)

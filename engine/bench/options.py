@@ -12,7 +12,7 @@ from typing import Any
 from engine.bench.prompts import Prompt, read_prompts
 from engine.config import MAX_K, QUANTS, DecodingParams, EngineConfig, Rule, SamplingParams
 from engine.engine import Engine, State
-from engine.errors import EngineError
+from engine.errors import EngineError, InvalidParams
 
 WARM_UP_TOKENS = 16
 """An engine of the benchmark allows at least so many, whatever --max-new-tokens says."""
@@ -22,11 +22,15 @@ def add_model_options(command: argparse.ArgumentParser) -> None:
     """What is loaded, where it runs, and where the figures go."""
     command.add_argument("--target", default="embedded")
     command.add_argument("--device", default="auto")
-    command.add_argument("--threads", type=int)
+    add_threads_option(command)
     command.add_argument("--offline", action="store_true", help="never use the network")
     command.add_argument("--kernel", choices=("auto", "native", "torch"), default="auto")
     command.add_argument("--quant", choices=QUANTS, default="auto")
     command.add_argument("--json", type=Path, metavar="OUT", help="also write the figures to this file")
+
+
+def add_threads_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--threads", type=_threads, help="threads of the processor (default: as many as may be used)")
 
 
 def add_prompt_options(command: argparse.ArgumentParser, max_new_tokens: int = 128) -> None:
@@ -46,6 +50,17 @@ def add_sampling_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--top-p", type=float, default=1.0)
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--rule", choices=list(Rule), default=Rule.REJECTION, type=Rule)
+
+
+def _threads(text: str) -> int:
+    """The same bounds as everywhere. Raises argparse.ArgumentTypeError."""
+    try:
+        return EngineConfig(threads=int(text)).threads or 1
+    except InvalidParams as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+_threads.__name__ = "whole number"
 
 
 def _whole_numbers(text: str) -> list[int]:

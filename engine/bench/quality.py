@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.bench.options import silent, tell
+from engine.bench.options import add_threads_option, prompts_of, silent, tell
 from engine.bench.progress import Pace
-from engine.bench.prompts import Prompt, read_prompts
+from engine.bench.prompts import Prompt
 from engine.config import Message
 from engine.errors import EngineError, LoadError
 from engine.loading import Loaded, load
@@ -97,7 +97,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument("--tokens", type=int, default=4000, help="about so many tokens in all (default: %(default)s)")
     command.add_argument("--target", default=EMBEDDED)
     command.add_argument("--device", default="auto")
-    command.add_argument("--threads", type=int)
+    add_threads_option(command)
     command.add_argument("--offline", action="store_true", help="never use the network")
     command.add_argument("--json", type=Path, metavar="OUT", help="also write the figures to this file")
     command.set_defaults(run=run)
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _prompts(args: argparse.Namespace) -> list[Prompt]:
     if args.prompts is not None:
-        return read_prompts(args.prompts, args.limit)
+        return prompts_of(args)
     return [Prompt("", entry["prompt"]) for entry in json.loads(EXAMPLES.read_text("utf-8"))][: args.limit]
 
 

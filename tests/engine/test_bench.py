@@ -138,3 +138,28 @@ def test_the_baseline_report_compares_probes_with_plain_rounds() -> None:
     assert report["prompts"] == 2 and 4 <= report["probes"] <= 2 * 59
     assert report["ratio"] == pytest.approx(report["live_tok_s"] / report["plain_tok_s"])
     engine.close()
+
+
+def test_a_place_where_figures_cannot_be_written_is_told_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.replies, "run", lambda args: pytest.fail("measured in vain"))
+    for out in (tmp_path / "nowhere" / "out.json", tmp_path):
+        assert bench.main(["speed", "--prompts", str(prompt_file(tmp_path)), "--json", str(out)]) == 1
+        assert "--json" in capsys.readouterr().err
+
+
+def test_figures_that_were_not_made_leave_no_file(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert bench.main(["speed", "--prompts", str(tmp_path / "missing"), "--json", str(out)]) == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["speed", "rows", "quality", "contexts", "peers"])
+@pytest.mark.parametrize("threads", ["-1", "0", "many"])
+def test_threads_that_cannot_be_are_one_sentence(
+    command: str, threads: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        bench.main([command, "--threads", threads])
+    assert "argument --threads" in capsys.readouterr().err

@@ -110,6 +110,15 @@ def test_a_default_that_loses_too_much_is_called_so() -> None:
     assert "are NOT kept" in table(report)
 
 
+def test_a_file_without_prompts_is_one_sentence_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quality, "_loaded", lambda args: pytest.fail("loaded in vain"))
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(EngineError, match="has no prompts"):
+        quality.run(parser().parse_args(["quality", "--prompts", str(tmp_path / "empty.jsonl")]))
+
+
 def test_without_a_reference_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quality, "_load", fakes(native=Shifted, **ALL | {"fp32": "No room."}))
     with pytest.raises(EngineError, match="nothing to compare with: No room"):
