@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -106,6 +107,12 @@ class Cache:
             raise EngineError(f"This cache holds no features for positions {begin} to {end}: run a forward over them.")
         return self._features[begin:end]
 
+    def clear(self) -> None:
+        """Forget everything, storage and all: a bad number in it would spoil what only a mask keeps from being seen."""
+        self.ids.clear()
+        self._layers.clear()
+        self._features = None
+
     def drop_features(self) -> None:
         """Keep none any more. Entries that were computed without them could not be given any, so there is no way back."""
         self._feature_layers, self._features = (), None
@@ -197,7 +204,8 @@ class Model:
     def forward(self, requests: Sequence[Request]) -> list[Tensor]:
         """Logits float32 [last, vocab_size] on the CPU for each request; only ids that its cache lacks are computed.
 
-        last = 0 only fills the cache. Rows of several requests share one pass over the weights.
+        last = 0 only fills the cache. Rows of several requests share one pass over the weights. A cache whose logits are
+        no numbers is cleared, so that another try does not meet them again.
         """
         begins = [min(common_prefix(r.cache.ids, r.ids), len(r.ids) - r.last) for r in requests]
         for request, begin in zip(requests, begins, strict=True):
@@ -206,7 +214,11 @@ class Model:
         while any(len(r.cache.ids) < len(r.ids) for r in requests):
             for index, logits in self._pass(requests):
                 parts[index].append(logits)
-        return [part[0] if len(part) == 1 else torch.cat([torch.empty(0, self.vocab_size), *part]) for part in parts]
+        found = [part[0] if len(part) == 1 else torch.cat([torch.empty(0, self.vocab_size), *part]) for part in parts]
+        for request, logits in zip(requests, found, strict=True):
+            if len(logits) and not np.isfinite(logits.numpy().max()):  # in numpy: torch would wake its threads for it
+                request.cache.clear()
+        return found
 
     def _pass(self, requests: Sequence[Request]) -> list[tuple[int, Tensor]]:
         """One pass over the weights, at most PREFILL_CHUNK rows of what is missing, requests in order."""

@@ -150,6 +150,20 @@ def test_prompts_of_several_passes_and_blocks_of_keys(kind: str) -> None:
     close(model.forward([Request(ids, 300, cache)])[0], expected[800:])
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_bad_number_does_not_outlive_its_pass(bad: float) -> None:
+    """A token that breaks the arithmetic, met as a draft: the next try on the same cache answers like a fresh one."""
+    hf = random_model(CONFIGS["llama"]())
+    hf.model.embed_tokens.weight[7] = bad
+    model, ids, cache = Model(lean(hf), 2048), [1, 2, 3], Cache()
+    model.forward([Request(ids, 1, cache)])
+    [broken] = model.forward([Request([*ids, 4, 5, 7], 4, cache)])
+    assert not broken[-1].isfinite().all()
+    [again] = model.forward([Request([*ids, 9], 1, cache)])
+    [fresh] = model.forward([Request([*ids, 9], 1, Cache())])
+    assert torch.equal(again, fresh) and fresh.isfinite().all()
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_close_in_every_format(dtype: torch.dtype) -> None:
     """Hidden states in the weights' own format, as on a GPU: a wrong place for a cast would be off by far more."""
