@@ -716,11 +716,15 @@ void multiply_gated(const Linear &w, const Panel *x, int rows, float *out, int64
 
 extern "C" {
 
+// What the takings of gl_layers come to, and those of gl_head, which are fewer.
 int64_t gl_scratch_bytes(const Shape *s, int32_t rows, int64_t longest, int32_t threads) {
-    const int64_t widest = std::max({s->hidden, s->mlp, s->heads * s->dim});
-    const int64_t qkv = (s->heads + 2 * s->kv_heads) * s->dim;
-    const int64_t per_row = sizeof(Party) + 4 * (qkv + s->heads * s->dim + s->mlp + s->hidden) + 3 * (widest + widest / 4 + 64);
-    return rows * per_row + threads * 4 * QUERIES * (longest + 64) + (1 << 16);
+    const int64_t padded = (rows + PANEL - 1) / PANEL * PANEL, q_width = static_cast<int64_t>(s->heads) * s->dim;
+    const int64_t rounded = s->hidden + q_width + s->mlp;
+    const int64_t floats = s->hidden + (q_width + 2LL * s->kv_heads * s->dim) + q_width + s->mlp;
+    const int64_t acts = padded * (rounded + 2 * rounded / GROUP * 4) + 3 * padded * static_cast<int64_t>(sizeof(Panel));
+    const int64_t scores = threads * QUERIES * (longest + STRIP) * 4;
+    constexpr int64_t ALIGNMENT = 64 * 32;  // one rounding up for each piece, and some to spare
+    return acts + rows * (4 * floats + static_cast<int64_t>(sizeof(Party))) + scores + ALIGNMENT;
 }
 
 // Runs all layers. x [rows, hidden]: embedded rows on entry, the last layer's output on return.

@@ -26,6 +26,8 @@ class NativeLlama:
 
     def __init__(self, shape: LlamaShape, weights: dict[str, Tensor], kernels: Kernels, threads: int) -> None:
         """weights: the entries of a tiles.safetensors (see `convert`). Raises LoadError where they do not fit the shape."""
+        if shape.dim % LANES or (shape.heads * shape.dim) % GROUP:
+            raise LoadError(f"The native kernels do not run heads of {shape.dim} dimensions: use --kernel torch.")
         self.shape = shape
         self.vocab_size = shape.vocab_size
         self.device = torch.device("cpu")

@@ -249,6 +249,37 @@ def test_weights_of_another_size_are_refused(kernels: Kernels) -> None:
         NativeLlama(shape, weights, kernels, 1)
 
 
+def test_heads_that_do_not_divide_into_lanes_are_refused(kernels: Kernels) -> None:
+    weights, _ = tiny_llama()
+    shape = LlamaShape.read(SHAPE | {"head_dim": 24, "rope_parameters": {"rope_theta": 1e4}})
+    with pytest.raises(LoadError, match="24 dimensions"):
+        NativeLlama(shape, weights, kernels, 1)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 6])
+def test_a_wide_pass_keeps_within_its_working_memory(
+    kernels: Kernels, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide, heads, kv_heads, dim = 8192, 64, 8, 128
+    outputs = {"qkv": (heads + 2 * kv_heads) * dim, "out": wide, "gate_up": 2 * wide, "down": wide}
+    weights = {f"blk.0.{name}": torch.zeros(n // 16, wide // 32, 320, dtype=torch.uint8) for name, n in outputs.items()}
+    weights |= {f"{name}.weight": torch.ones(wide) for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm")}
+    weights["token_embd"] = torch.zeros(1, wide // 32, 544, dtype=torch.uint8)
+    config = SHAPE | {"hidden_size": wide, "intermediate_size": wide, "num_attention_heads": heads, "head_dim": dim}
+    config |= {"num_key_value_heads": kv_heads, "num_hidden_layers": 1, "vocab_size": 16}
+    network = NativeLlama(LlamaShape.read(config | {"rope_parameters": {"rope_theta": 1e4}}), weights, kernels, 2)
+    handed_out: list[torch.Tensor] = []
+
+    def with_a_fence(count: int, longest: int) -> int:
+        needed = kernels.library.gl_scratch_bytes(ctypes.byref(network._native_shape), count, longest, 2)
+        handed_out.append(torch.full((needed + 1_000_000,), 0x5A, dtype=torch.uint8))
+        return handed_out[-1].data_ptr()
+
+    monkeypatch.setattr(network, "_scratch_for", with_a_fence)
+    Model(network, 64).forward([Request(list(range(rows)), rows, Cache())])
+    assert len(handed_out) == 1 and bool((handed_out[0][-1_000_000:] == 0x5A).all())
+
+
 class Wobbly(FakeNetwork):
     """Its last bit depends on how many rows are computed together, like most library kernels."""
 
