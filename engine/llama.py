@@ -204,8 +204,8 @@ def reach(span: Span, groups: int, window: int | None, like: Tensor) -> Tensor:
     [count * groups and at least as many rows as keep to one order of summing, keys in whole blocks].
     """
     end = span.begin + span.count
-    row = torch.arange(_whole(span.count * groups, MULTIPLE), device=like.device).div_(groups, rounding_mode="floor")
-    row = row.clamp_(max=span.count - 1).add_(span.begin)[:, None]
+    row = torch.arange(_whole(span.count * groups, MULTIPLE), device=like.device)
+    row = row.div_(groups, rounding_mode="floor").add_(span.begin)[:, None]
     column = torch.arange(_whole(end, KEYS), device=like.device)
     unseen = column > row
     if window is not None:

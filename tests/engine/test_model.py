@@ -81,6 +81,7 @@ def tiny(kind: str) -> transformers.PreTrainedModel:
         "num_key_value_heads": 2,
         "max_position_embeddings": 512,
         "head_dim": 8,
+        "initializer_range": 0.2,  # so that attention matters
     }
     configs = {
         "llama": lambda: transformers.LlamaConfig(**sizes),
