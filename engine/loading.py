@@ -177,7 +177,8 @@ def _network(place: Place, kind: Kind, where: Any) -> tuple[Network, Any]:
 def _lean(config: Any, weights: dict[str, Any], kind: Kind, where: Any, usual: Any) -> Network | None:
     """The lean network; None if the weights do not fit it, or its logits on `_probe` are not the `usual` ones.
 
-    weights: taken out as they are built in. Here linear layers get their kind. Those that quantise follow when the network, still dense, has proved itself.
+    weights: taken out as they are built in. Here linear layers get their kind: those that quantise when the network,
+    still dense, has proved itself.
     """
     import torch
 
