@@ -228,6 +228,16 @@ def test_the_forward_is_exact_to_the_bit_whatever_is_computed_beside(kernels: Ke
     assert exactness.is_exact(native_model(kernels, threads=1)[0].network)
 
 
+def test_a_long_request_before_a_short_one_changes_no_bit(kernels: Kernels) -> None:
+    model, _ = native_model(kernels, threads=3)
+    ids = [int(i) for i in np.random.default_rng(8).integers(0, 128, 600)]
+    long, short = Cache(), Cache()
+    model.forward([Request(ids[:590], 0, long)])
+    together = model.forward([Request(ids, 10, long), Request(ids[:3], 3, short)])
+    alone = [model.forward([Request(ids, 10, Cache())])[0], model.forward([Request(ids[:3], 3, Cache())])[0]]
+    assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
+
+
 def test_eviction_and_rebuilding_change_no_bit(kernels: Kernels) -> None:
     model, _ = native_model(kernels)
     ids = [int(i) for i in np.random.default_rng(7).integers(0, 128, 600)]
@@ -281,10 +291,20 @@ def test_a_wide_pass_keeps_within_its_working_memory(
 
 
 class Wobbly(FakeNetwork):
-    """Its last bit depends on how many rows are computed together, like most library kernels."""
+    """Its last bit depends on how many rows are computed together, like most library kernels; from position `start` on."""
+
+    start = 0
 
     def __call__(self, token_ids: Any, positions: Any, spans: Any, logit_rows: Any) -> torch.Tensor:
-        return super().__call__(token_ids, positions, spans, logit_rows) * (1 + 1e-6 * (len(token_ids) > 4))
+        wobbles = len(token_ids) > 4 and int(positions.max()) >= self.start
+        return super().__call__(token_ids, positions, spans, logit_rows) * (1 + 1e-6 * wobbles)
+
+
+@pytest.mark.parametrize("start", [16, 100, 513])
+def test_the_self_check_looks_far_enough(start: int) -> None:
+    network = Wobbly(60, hashed_logits(60))
+    network.start = start
+    assert not exactness.is_exact(network)
 
 
 def test_the_self_check_tells_an_exact_network_from_one_that_is_not(tmp_path: Path) -> None:

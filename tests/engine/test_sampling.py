@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.config import DecodingParams, EngineConfig, Rule, SamplingParams
 from engine.errors import InvalidParams, NumericalError
 from engine.randomness import Dice, Purpose, gumbel, gumbel_argmax, inverse_cdf, uniform
-from engine.sampling import probabilities
+from engine.sampling import LazyRows, _top_p, probabilities
 
 rows = st.lists(st.lists(st.floats(-20, 20, width=32), min_size=12, max_size=12), min_size=1, max_size=4)
 
@@ -64,6 +64,33 @@ def test_top_p_matches_a_full_sort_even_where_it_must_look_far(top_p: float) -> 
     for row, kept in zip(torch.softmax(logits, -1).numpy(), probs.numpy(), strict=True):
         running = np.cumsum(np.sort(row.astype(np.float64))[::-1])
         assert abs((kept > 0).sum() - min(5000, int((running < top_p).sum()) + 1)) <= 5000 * 1e-3
+
+
+@pytest.mark.parametrize("filters", [{"top_p": 0.6}, {"top_k": 2}])
+def test_tokens_as_likely_as_the_last_one_kept_are_all_kept(filters: dict[str, float]) -> None:
+    logits = torch.tensor([[0.5, 0.125, 0.125, 0.125, 0.125, 1e-9]]).log()
+    [row] = probabilities(logits, [], 0, SamplingParams(1.0, **filters))  # type: ignore[arg-type]
+    assert (row > 0).tolist() == [True] * 5 + [False]
+
+
+def test_top_p_stops_as_soon_as_the_mass_is_reached() -> None:
+    probs = np.array([0.125, 0.5, 0.25, 0.125], np.float32)  # whose sums are exact
+    assert _top_p(probs, 0.5).tolist() == [1]
+    assert _top_p(probs, 0.75).tolist() == [1, 2]
+    assert _top_p(probs, 0.76).tolist() == [0, 1, 2, 3]
+
+
+def test_lazy_rows_are_the_rows_of_the_whole_and_only_the_asked_ones_are_made() -> None:
+    logits = torch.randn(5, 40, generator=torch.Generator().manual_seed(3)) * 4
+    history, params = [7, 7, 3, 1, 2, 9, 9, 4], SamplingParams(0.8, top_p=0.9, repetition_penalty=1.4)
+    whole = probabilities(logits, history, 2, params)
+    lazy = LazyRows(logits, history, 2, params)
+    assert all(torch.equal(lazy[i], whole[i]) for i in (3, 0, 4, 1, 2))
+    logits[4] = float("nan")
+    lazy = LazyRows(logits, history, 2, params)
+    assert torch.equal(lazy[3], whole[3])
+    with pytest.raises(NumericalError):
+        lazy[4]
 
 
 def test_penalties_see_the_drafts_before_each_row_and_no_others() -> None:
