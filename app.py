@@ -101,6 +101,7 @@ def run(args: argparse.Namespace) -> int:
     check_port(host, args.port)
     check_folders()
 
+    print("Starting Greenlight ...", file=sys.stderr, flush=True)
     # Only now the slow imports: a mistake on the command line is answered at once.
     from engine.engine import Engine
 
@@ -187,14 +188,14 @@ def wait_loaded(engine: Engine) -> Status:
     """Until the model is ready or has failed; shows on the terminal how far it is."""
     from engine.engine import State
 
-    shown = ""
+    terminal, shown = sys.stderr.isatty(), ""
     while (status := engine.wait_ready(0.25)).state is State.LOADING:
-        share = "" if status.fraction is None else f" {status.fraction:.0%}"
+        share = "" if status.fraction is None or not terminal else f" {status.fraction:.0%}"
         line = f"Loading the model: {status.phase}{share}"
-        if line != shown and sys.stderr.isatty():
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        if line != shown:  # one line that is written over, or in a log a line for each phase
+            print(f"\r\x1b[K{line}" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
         shown = line
-    if shown and sys.stderr.isatty():
+    if shown and terminal:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     return status
 

@@ -12,6 +12,8 @@ MAX_K = 16
 """Largest number of draft tokens a round may have."""
 
 QUANTS = ("auto", "gguf", "nf4", "int8", "bf16", "fp32")
+ON_GRID = ("auto", "gguf")
+"""Those that leave a GGUF's weights as they are, as the native kernels do."""
 """How weights may be kept."""
 
 
@@ -159,6 +161,11 @@ class EngineConfig:
         if self.quant not in QUANTS:
             names = ", ".join(QUANTS[:-1])
             raise InvalidParams("quant", f"quant must be {names} or {QUANTS[-1]}, not {self.quant!r}.")
+        if self.kernel == "native" and self.quant not in ON_GRID:
+            raise InvalidParams(
+                "quant",
+                f"the native kernels run only the GGUF's own grid: leave out --kernel native or --quant {self.quant}.",
+            )
         if self.threads is not None:
             _integer("threads", self.threads, 1, 1024)
         _integer("max_new_tokens", self.max_new_tokens, 1, 1_000_000)

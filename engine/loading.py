@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from engine.bundled import load_bundled
+from engine.config import ON_GRID
 from engine.errors import EngineError, InvalidParams, LoadError
 from engine.hardware import default_threads, pick_device, pick_dtype
 from engine.loaded import Loaded, chosen, finished
@@ -32,8 +33,6 @@ Progress = Callable[[str, float | None], None]
 ATTENTION = "greenlight"
 TOLERANCE = 0.1
 """Share of the logits' spread by which 16-bit kernels may differ; a wrong attention differs by about all of it."""
-ON_GRID = ("auto", "gguf")
-"""What --quant may say for the native kernels, which keep a GGUF's weights as they are."""
 KNOWN_LAYERS = {"full_attention", "sliding_attention"}
 
 
@@ -73,10 +72,6 @@ def _kernels(target: str, wanted: str, quant: str, where: Any, progress: Progres
     possible = target == EMBEDDED and where.type == "cpu"
     if wanted == "native" and not possible:
         raise LoadError("The native kernels run the default model on a CPU only: leave out --kernel native.")
-    if wanted == "native" and quant not in ON_GRID:
-        raise LoadError(
-            f"The native kernels run only the GGUF's own grid: leave out --kernel native or --quant {quant}."
-        )
     if wanted == "torch" or not possible or quant not in ON_GRID:
         return None
     from engine.native import Kernels, kernels

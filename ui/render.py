@@ -186,7 +186,7 @@ def _baseline(window: Summary, alone: bool, probing: bool) -> str:
 
 
 def engine_chip(status: Status, facts: Facts | None) -> str:
-    """The truth about the engine in one line: model, format and exactness; or how far loading is."""
+    """The truth about the engine in one line: model, format, kernel and exactness; or how far loading is."""
     if status.state is State.FAILED:
         return f'<span class="chip-engine bad">{both("load.failed")}</span>'
     if facts is None:
@@ -195,7 +195,8 @@ def engine_chip(status: Status, facts: Facts | None) -> str:
                    threads=facts.threads, context_len=facts.context_len)  # fmt: skip
     exact = both("header.exact" if facts.exact else "header.inexact")
     return (
-        f'<span class="chip-engine" tabindex="0"><b>{escape(facts.target)}</b> · {escape(facts.weights)} · {exact}'
+        f'<span class="chip-engine" tabindex="0"><b>{escape(facts.target)}</b> · {escape(facts.weights)} · '
+        f"{escape(facts.kernel)} · {exact}"
         f'<span class="more" role="tooltip">{details}</span></span>'
     )
 

@@ -97,7 +97,8 @@ def check_reply(events: Sequence[Event]) -> None:
 @pytest.mark.parametrize("length", [1, "k", "k+1", 200])
 def test_greedy_equals_plain(name: str, k: int, length: int | str) -> None:
     size = length if isinstance(length, int) else k + (length == "k+1")
-    prompt = [random.Random(k).randrange(VOCAB - 1) for _ in range(size)]
+    generator = random.Random(k)
+    prompt = [generator.randrange(VOCAB - 1) for _ in range(size)]
     events = decode(prompt, drafters()[name], k, 200)
     check_reply(events)
     assert finished(events).token_ids == finished(decode(prompt, None, 0, 200)).token_ids

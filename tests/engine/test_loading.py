@@ -176,14 +176,13 @@ def test_weights_are_kept_as_asked(tiny: SimpleNamespace, quant: str, tolerance:
     [
         ({"quant": "gguf"}, r"^--quant gguf is for the default model"),
         ({"kernel": "native"}, "leave out --kernel native"),
-        ({"target": "embedded", "kernel": "native", "quant": "nf4"}, "leave out --kernel native or --quant nf4"),
     ],
 )
 def test_ways_to_keep_weights_that_cannot_be_are_one_sentence(
     tiny: SimpleNamespace, options: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(LoadError, match=sentence):
-        load(options.pop("target", tiny.folder), **options)
+        load(tiny.folder, **options)
 
 
 def test_what_nobody_asked_for_is_never_quantised(tiny: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:

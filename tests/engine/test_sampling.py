@@ -207,6 +207,12 @@ def test_bad_settings_say_which_and_why(kind: type, values: dict[str, object]) -
     assert caught.value.field == field
 
 
+def test_native_kernels_and_quantising_again_exclude_each_other() -> None:
+    with pytest.raises(InvalidParams, match="leave out --kernel native or --quant nf4"):
+        EngineConfig(kernel="native", quant="nf4")
+    assert EngineConfig(kernel="native", quant="gguf").quant == "gguf"
+
+
 def test_a_number_just_out_of_range_is_named_in_full() -> None:
     with pytest.raises(InvalidParams, match=f"between 0 and {2**63 - 1}, not {2**63}"):
         SamplingParams(seed=2**63)
