@@ -57,9 +57,9 @@ def load(
 
     threads = threads or default_threads()
     where = pick_device(device)
-    if where.type == "cpu":
-        torch.set_num_threads(threads)
     kernels = _kernels(target, kernel, quant, where, progress)
+    if where.type == "cpu":  # beside the native kernels torch does small things only, and threads take long to wake
+        torch.set_num_threads(threads if kernels is None else 1)
     place = find(target, offline, progress, tiles=True)
     progress("load", None)
     if place.tiles:

@@ -5,6 +5,8 @@ Drafter and target both go through `probabilities`, so what a draft was drawn fr
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,9 +52,8 @@ class LazyRows:
         """Row i, [V]. Raises NumericalError as `probabilities` does."""
         if i not in self._rows:
             seen = len(self._history) - (len(self._logits) - 1 - i)
-            [self._rows[i]] = probabilities(
-                self._logits[i : i + 1], self._history[:seen], self._prompt_len, self._params
-            )
+            row = self._logits[i : i + 1]
+            self._rows[i] = probabilities(row, self._history[:seen], self._prompt_len, self._params)[0]
         return self._rows[i]
 
 
@@ -61,20 +62,21 @@ def _fill(scores: Array, params: SamplingParams, out: Array) -> None:
 
     In numpy: on a CPU, whatever torch would gain from several threads on rows this short it loses on waking them.
     """
-    best = scores.max()
-    if not np.isfinite(best):
+    likeliest = scores.argmax()
+    best = scores[likeliest]  # a NaN, if there is one
+    if not math.isfinite(best):
         raise NumericalError(
             "The model's output is not a number; this reply ends here. Try again or choose another model."
         )
     if params.temperature == 0.0:
-        out[scores.argmax()] = 1.0
+        out[likeliest] = 1.0
         return
     # Subtracting the row's best before the division keeps a tiny temperature from overflowing.
-    with np.errstate(over="ignore", under="ignore"):
-        logs = (scores - best) / np.float32(max(params.temperature, _COLDEST))
-        ids = _top_k(logs, params.top_k) if 0 < params.top_k < len(logs) else None
-        weights = np.exp(logs if ids is None else logs[ids])
-    probs = weights / weights.sum()
+    logs = scores - best
+    with np.errstate(over="ignore"):
+        np.divide(logs, np.float32(max(params.temperature, _COLDEST)), out=logs)
+    ids = _top_k(logs, params.top_k) if 0 < params.top_k < len(logs) else None
+    probs = torch.softmax(torch.from_numpy(logs if ids is None else logs[ids]), dim=-1).numpy()
     if params.top_p < 1.0:
         kept = _top_p(probs, params.top_p)
         ids, probs = (kept if ids is None else ids[kept]), probs[kept]
@@ -102,13 +104,15 @@ def _top_p(probs: Array, top_p: float) -> Array:
     """
     floor = probs.max() * np.exp(-_NEAR)
     while True:
-        near = probs[probs >= floor]
-        if len(near) == len(probs) or near.sum(dtype=np.float64) >= top_p:
-            break
-        floor = floor * np.exp(-_NEAR) if floor > 0 else floor
-    near = np.sort(near)[::-1]
-    reached = int(np.count_nonzero(near.cumsum(dtype=np.float64) < top_p))
-    return np.flatnonzero(probs >= near[min(reached, len(near) - 1)])
+        ids = np.flatnonzero(probs >= floor)
+        near = probs[ids]
+        falling = np.sort(near)[::-1].tolist()
+        mass = itertools.accumulate(falling)
+        last = next((value for value, reached in zip(falling, mass, strict=True) if reached >= top_p), None)
+        if last is not None or len(near) == len(probs):
+            kept: Array = ids[near >= (falling[-1] if last is None else last)]
+            return kept
+        floor = floor * np.exp(-_NEAR)
 
 
 def _penalised(logits: Tensor, history: Sequence[int], prompt_len: int, params: SamplingParams) -> Tensor:
