@@ -123,6 +123,7 @@ def run_race(
     """
     race, running = Race([], {}), list(peers)
     warm_up = Job(WARM_UP, engine.encode([Message("user", WARM_UP.text)]), min(WARM_UP_TOKENS, params.max_new_tokens))
+    report(f"warming up: {', '.join(peer.name for peer in running)}")
     _turns(running, warm_up, race.failed, report, rest_s)
     running = [peer for peer in running if peer.name not in race.failed]
     pace = Pace(len(prompts), report)
