@@ -196,7 +196,7 @@ def engine_chip(status: Status, facts: Facts | None) -> str:
     exact = both("header.exact" if facts.exact else "header.inexact")
     return (
         f'<span class="chip-engine" tabindex="0"><b>{escape(facts.target)}</b> · {escape(facts.weights)} · '
-        f"{escape(facts.kernel)} · {exact}"
+        f'{exact}<span class="kernel"> · {escape(facts.kernel)}</span>'
         f'<span class="more" role="tooltip">{details}</span></span>'
     )
 

@@ -108,7 +108,7 @@ def _compiler() -> str:
     wanted = os.environ.get("CXX")
     found = next(filter(None, map(shutil.which, [wanted] if wanted else COMPILERS)), None)
     if found is None:
-        raise NoKernels("there is no C++ compiler here (install g++ for about twice the speed)")
+        raise NoKernels("there is no C++ compiler here (install g++ for about four times the speed)")
     return found
 
 

@@ -483,7 +483,7 @@ def test_without_a_compiler_the_default_model_stays_on_its_own_grid(
         native.kernels.cache_clear()
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert said == [
-        "Running on torch's own kernels: there is no C++ compiler here (install g++ for about twice the speed)."
+        "Running on torch's own kernels: there is no C++ compiler here (install g++ for about four times the speed)."
     ]
     assert (loaded.weights, loaded.kernel, loaded.note) == ("GGUF Q4_1", linear.KINDS["gguf"].phrase, "")
     kl, agreement = distance(loaded, float32)
