@@ -10,7 +10,6 @@ import functools
 import hashlib
 import logging
 import os
-import platform
 import shutil
 import subprocess
 import tempfile
@@ -22,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from engine.errors import LoadError
 from engine.fetch import cache_folder
+from engine.hardware import processor
 from engine.sealed import sha256
 
 log = logging.getLogger(__name__)
@@ -118,17 +118,8 @@ def _key(compiler: str) -> str:
         version = subprocess.run([compiler, "--version"], capture_output=True, timeout=30, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoKernels(f"the compiler {compiler} does not answer ({error})") from error
-    parts = [SOURCE.read_bytes(), repr(_flags()).encode(), version, _processor().encode()]
+    parts = [SOURCE.read_bytes(), repr(_flags()).encode(), version, processor().encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    wanted = ("model name", "flags", "Features", "CPU part")
-    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
 
 
 def _flags() -> tuple[str, ...]:
