@@ -99,17 +99,19 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class DecodingParams:
-    """One request. `num_speculative_tokens` is K; 0 is plain decoding by the very same loop.
+    """One request. `num_speculative_tokens` is K: None lets the controller choose it for each round by what it
+    measures; 0 is plain decoding by the very same loop.
 
-    drafter: a name that `Engine.drafter_names` lists ("none", "ngram", "draft_model").
+    drafter: "auto", the best that the engine has, or one of `Facts.drafters`: "none", "ngram", "head", "both" (n-gram and
+    head), "draft_model".
     probe_every: while speculating, every so many rounds one K = 0 round measures the plain baseline
     (the first at round 2); 0 turns probes off. detail: also report raw probabilities and top lists.
     Raises InvalidParams.
     """
 
     sampling: SamplingParams = field(default_factory=SamplingParams)
-    drafter: str = "ngram"
-    num_speculative_tokens: int = 3
+    drafter: str = "auto"
+    num_speculative_tokens: int | None = None
     rule: Rule = Rule.REJECTION
     max_new_tokens: int = 512
     stop: tuple[str, ...] = ()
@@ -118,8 +120,9 @@ class DecodingParams:
 
     def __post_init__(self) -> None:
         if not isinstance(self.drafter, str) or not self.drafter:
-            raise InvalidParams("drafter", f"drafter must be a name such as ngram or none, not {self.drafter!r}.")
-        _integer("num_speculative_tokens", self.num_speculative_tokens, 0, MAX_K)
+            raise InvalidParams("drafter", f"drafter must be a name such as auto or ngram, not {self.drafter!r}.")
+        if self.num_speculative_tokens is not None:
+            _integer("num_speculative_tokens", self.num_speculative_tokens, 0, MAX_K)
         if self.rule not in tuple(Rule):
             raise InvalidParams("rule", f"rule must be one of {', '.join(Rule)}, not {self.rule!r}.")
         _integer("max_new_tokens", self.max_new_tokens, 1, 1_000_000)
@@ -132,14 +135,15 @@ class DecodingParams:
 class EngineConfig:
     """What is loaded, and where. target: "embedded" (the default model), a local folder, or a hub id.
 
-    drafter: "ngram", "none", or a model (as target). threads None: from the CPU quota.
+    drafter: "auto" (the head that was trained for the target, where there is one), "ngram" (neither head nor model),
+    "none", or a head or a model (as target). threads None: from the CPU quota.
     kernel: "native" (compiled on this machine), "torch", or "auto", native where it can be had.
     quant: how the target's weights are kept: one of QUANTS; "auto" never rounds them further than they were.
     max_new_tokens caps every request. cache_mib bounds the pool of KV caches. Raises InvalidParams.
     """
 
     target: str = "embedded"
-    drafter: str = "ngram"
+    drafter: str = "auto"
     device: str = "auto"
     threads: int | None = None
     offline: bool = False
@@ -153,7 +157,7 @@ class EngineConfig:
         if not self.target:
             raise InvalidParams("target", "target must name a model: embedded, a folder, or a hub id.")
         if not self.drafter.strip():
-            raise InvalidParams("drafter", "drafter must be ngram, none, or the name of a model.")
+            raise InvalidParams("drafter", "drafter must be auto, ngram, none, or the name of a model.")
         if self.device not in ("auto", "cpu", "cuda", "mps"):
             raise InvalidParams("device", f"device must be auto, cpu, cuda or mps, not {self.device!r}.")
         if self.kernel not in ("auto", "native", "torch"):

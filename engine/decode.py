@@ -17,7 +17,7 @@ from engine import detail
 from engine.config import DecodingParams
 from engine.controller import Plan, plan
 from engine.detokenise import Detokeniser
-from engine.drafters import Drafter
+from engine.drafters import Drafter, Offer, always
 from engine.ends import cut_at_stop_strings, cut_round
 from engine.errors import BROKEN, ContextFull, EngineError
 from engine.events import (
@@ -28,7 +28,6 @@ from engine.events import (
     Prefilled,
     Prefilling,
     Round,
-    RoundKind,
     Source,
     Token,
     TokenDecision,
@@ -139,7 +138,7 @@ class _Reply:
         position = len(self.ids)
         begin_s = perf_counter()
         todo = self._plan(index)
-        proposal = self._propose(todo.k)
+        offer, proposal = self._propose(todo.k)
         drafted_s = perf_counter()
         history = self.ids + list(proposal.token_ids)
         k = len(proposal.token_ids)
@@ -159,7 +158,7 @@ class _Reply:
             index=index,
             kind=todo.kind,
             rule=params.rule,
-            drafter=self.lane.drafter.name if self.lane.drafter and todo.kind is RoundKind.SPECULATIVE else "none",
+            drafter=offer.drafter if offer else "none",
             k_requested=todo.k,
             k_reason=todo.reason,
             num_drafted=k,
@@ -182,10 +181,13 @@ class _Reply:
         budget_left = self.params.max_new_tokens - (length - self.prompt_len)
         return plan(index, params, budget_left, self.lane.model.context_len - length, drafter_left)
 
-    def _propose(self, k: int) -> Proposal:
-        if k == 0 or self.lane.drafter is None:
-            return Proposal()
-        return self.lane.drafter.propose(self.ids, self.prompt_len, None, k, self.sampling, self.dice)
+    def _propose(self, k: int) -> tuple[Offer | None, Proposal]:
+        drafter = self.lane.drafter
+        if k == 0 or drafter is None or not (offers := drafter.offers(self.ids)):
+            return None, Proposal()
+        features = self.lane.cache.features(0, len(self.ids) - 1) if drafter.feature_layers else None
+        offer = offers[0]
+        return offer, drafter.propose(offer, self.ids, self.prompt_len, features, k, self.sampling, self.dice, always)
 
     # -- from ids to what is shown -----------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ class Facts:
     threads: int
     context_len: int
     exact: bool
-    drafters: tuple[str, ...]  # names valid for DecodingParams.drafter
+    drafters: tuple[str, ...]  # names valid for DecodingParams.drafter, besides "auto"
     max_new_tokens: int
     note: str = ""  # what a person should know of this model, e.g. that it has no chat template; a line each
 
@@ -154,6 +154,8 @@ class Engine:
         Raises NotReady, InvalidParams (unknown drafter, too many tokens asked for), ContextFull, and Busy when too many wait.
         """
         pair, facts = self._ready(), self.facts()
+        if params.drafter == "auto":
+            params = replace(params, drafter="draft_model" if pair.drafter else "ngram")
         if params.drafter not in facts.drafters:
             raise InvalidParams(
                 "drafter", f"drafter must be one of {', '.join(facts.drafters)}, not {params.drafter!r}."
@@ -325,7 +327,7 @@ def _load_pair(config: EngineConfig, progress: Progress) -> Pair:
         )
 
     target = load(config.target)
-    if config.drafter in ("none", "ngram"):
+    if config.drafter in ("auto", "none", "ngram"):
         return Pair(target, threads=threads)
     drafter = load(config.drafter)
     if not drafter.tokenizer.same_ids(target.tokenizer):

@@ -31,7 +31,7 @@ class Outcome(StrEnum):
 
 class RoundKind(StrEnum):
     SPECULATIVE = "speculative"  # the drafter was asked, even if it had nothing to offer
-    PLAIN = "plain"  # K = 0 was asked for
+    PLAIN = "plain"  # K = 0 was asked for, or chosen
     PROBE = "probe"  # K = 0 in the midst of speculation, to measure the live baseline
 
 
@@ -39,6 +39,10 @@ class KReason(StrEnum):
     """Why the round had the K that it had."""
 
     FIXED = "fixed"  # as asked for (the drafter may still offer fewer)
+    AUTO = "auto"  # chosen: the most tokens per second, as far as measured
+    OFF = "off"  # 0 by choice: speculation does not pay now
+    EXPLORE = "explore"  # a look whether things have changed
+    NO_OFFER = "no_offer"  # the drafter has nothing to propose
     PROBE = "probe"
     BUDGET = "budget"  # cut to what max_new_tokens leaves
     CONTEXT = "context"  # cut to what the target's context leaves
@@ -149,7 +153,11 @@ class Prefilled:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One draft - verify - emit step. total_s = draft_s + verify_s + sample_s + the rest (detail_s apart)."""
+    """One draft - verify - emit step. total_s = draft_s + verify_s + sample_s + the rest (detail_s apart).
+
+    drafter: who proposed ("ngram", "head", "draft_model"), "none" where nobody did. predicted_speedup: with K left to the
+    controller, what it expected of the best K above 0 against plain decoding, also where it chose 0; else None.
+    """
 
     index: int
     kind: RoundKind
@@ -167,6 +175,7 @@ class Round:
     total_s: float
     detail_s: float = 0.0
     recovery: RecoveryDetail | None = None
+    predicted_speedup: float | None = None
 
     @property
     def text(self) -> str:

@@ -33,12 +33,14 @@ class Proposal:
     """What a drafter offers: k token ids and the very distributions [k, V] that they were drawn from.
 
     probs None: point masses on the ids (a drafter that looks up instead of predicting). raw_logits [k, V]: what they
-    were made from, for showing only.
+    were made from, for showing only. confidences: for each draft the largest probability of its row at temperature 1
+    without filters, which does not depend on what was drawn; none for point masses.
     """
 
     token_ids: tuple[int, ...] = ()
     probs: Tensor | None = None
     raw_logits: Tensor | None = None
+    confidences: tuple[float, ...] = ()
 
     def prob(self, i: int) -> float:
         """Draft probability of the i-th token."""

@@ -86,7 +86,8 @@ def _token(entry: Entry, position: int, source: Source) -> Token:
 
 def _round(index: int, tokens: list[Entry], done: int, params: DecodingParams, wrong: Iterator[str]) -> Round:
     """Round number `index`: accepts 0, 1, ... k drafts in turn, then all over again; probes as the engine does."""
-    k = 0 if params.drafter == "none" else params.num_speculative_tokens
+    asked = 3 if params.num_speculative_tokens is None else params.num_speculative_tokens
+    k = 0 if params.drafter == "none" else asked
     probing = params.probe_every and k and index >= 2 and (index - 2) % params.probe_every == 0
     kind = RoundKind.PLAIN if k == 0 else RoundKind.PROBE if probing else RoundKind.SPECULATIVE
     left = len(tokens) - done
@@ -100,9 +101,10 @@ def _round(index: int, tokens: list[Entry], done: int, params: DecodingParams, w
     if accepted < left:
         source = Source.PLAIN if k == 0 else Source.BONUS if accepted == k else Source.RECOVERED
         emitted.append(_token(tokens[done + accepted], done + accepted, source))
-    reason = KReason.PROBE if kind is RoundKind.PROBE else KReason.FIXED
+    fixed = KReason.FIXED if params.num_speculative_tokens is not None else KReason.AUTO
+    reason = KReason.PROBE if kind is RoundKind.PROBE else fixed
     return Round(
-        index, kind, params.rule, params.drafter, params.num_speculative_tokens, reason, k, 12 + done,
+        index, kind, params.rule, "ngram" if kind is RoundKind.SPECULATIVE else "none", asked, reason, k, 12 + done,
         tuple(decisions), tuple(emitted), 0.001 * bool(k), 0.008, 0.0005, ROUND_S,
     )  # fmt: skip
 
@@ -202,7 +204,7 @@ class FakeEngine(Engine):
     def stream(self, messages: Sequence[Message], params: DecodingParams, conversation: str = "") -> Stream:
         if self.state.state is not State.READY:
             raise NotReady(self.state.message or "The engine is still loading: wait for it.")
-        if params.drafter not in self.drafters:
+        if params.drafter not in ("auto", *self.drafters):
             raise InvalidParams(
                 "drafter", f"drafter must be one of {', '.join(self.drafters)}, not {params.drafter!r}."
             )

@@ -42,7 +42,7 @@ class PairRun:
     prompt: Prompt
     plain: Reply
     spec: Reply
-    k: int = 0
+    k: int | None = 0
 
     @property
     def first_difference(self) -> int | None:
@@ -70,7 +70,7 @@ def run_pairs(
     prompts: Sequence[Prompt],
     params: DecodingParams,
     report: Callable[[str], None],
-    ks: Sequence[int] = (),
+    ks: Sequence[int | None] = (),
 ) -> list[PairRun]:
     """All prompts, each once plain and once with each K of `ks` (the params' own if there are none); one run for each K.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -11,22 +12,62 @@ from engine.config import SamplingParams
 from engine.randomness import Dice
 from engine.verify import Proposal
 
+GoOn = Callable[[tuple[float, ...]], bool]
+"""Asked after each draft with the confidences so far: is one more draft worth its time?
+
+Each is the drafter's largest probability at temperature 1, so no answer can depend on the value of the latest draft;
+and a drawn draft is never taken back, which would bend the distribution.
+"""
+
+
+def always(confidences: tuple[float, ...]) -> bool:
+    """Goes on to the k drafts that were asked for."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Something that a drafter could propose now.
+
+    drafter: whose it is, "ngram", "head" or "draft_model" (`Round.drafter`). kind: guesses that are about equally good
+    share one, such as "ngram 3-4" (by length of the match); what is learnt of their acceptance is kept by kind.
+    """
+
+    drafter: str
+    kind: str
+
 
 class Drafter(Protocol):
     """One instance serves one reply; it may keep what it learns of the reply's ids, which only ever grow.
 
-    context_len: longest ids + drafts it can read, None if it does not matter.
+    context_len: longest ids + drafts it can read, None if it does not matter. feature_layers: whose hidden states of the
+    target it reads, numbered as `Cache.feature_layers`; () for none.
     """
 
     name: str
     context_len: int | None
+    feature_layers: tuple[int, ...]
+
+    def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
+        """What it could propose to follow `ids`, at little cost; () if nothing."""
+        ...
 
     def propose(
-        self, ids: Sequence[int], prompt_len: int, features: Tensor | None, k: int, params: SamplingParams, dice: Dice
+        self,
+        offer: Offer,
+        ids: Sequence[int],
+        prompt_len: int,
+        features: Tensor | None,
+        k: int,
+        params: SamplingParams,
+        dice: Dice,
+        go_on: GoOn = always,
     ) -> Proposal:
         """At most k tokens to follow `ids` (prompt and reply so far; the reply begins at prompt_len).
 
-        `features`: hidden states of the target for drafters that ask for them, else None. Tokens must be drawn through
-        `dice` from `sampling.probabilities`, and the Proposal must hold those very distributions.
+        offer: one of `offers(ids)`. features: [len(ids) - 1, feature layers, hidden], the target's hidden states at all
+        positions but the last, for drafters with feature_layers, else None. Tokens must be drawn through `dice` from
+        `sampling.probabilities`, and the Proposal must hold those very distributions. A drafter that predicts gives
+        confidences and asks go_on after each draft but the k-th; one that looks up gives point masses and does not ask.
         """
         ...

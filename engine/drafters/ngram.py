@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from engine.config import SamplingParams
+from engine.drafters import GoOn, Offer, always
 from engine.randomness import Dice
 from engine.verify import Proposal
 
@@ -71,19 +72,44 @@ class SuffixAutomaton:
         return len(self._length) - 1
 
 
+KINDS = ((8, "ngram 9+"), (4, "ngram 5-8"), (2, "ngram 3-4"), (0, "ngram 1-2"))
+"""(longer than, kind): the longer the match, the better the guess."""
+
+
+def kind_of(match_length: int) -> str:
+    """The kind of an offer that copies behind a match of so many tokens."""
+    return next(kind for shorter, kind in KINDS if match_length > shorter)
+
+
 class NgramDrafter:
     """Copies what followed the longest earlier occurrence of the text's end; offers nothing where there is none."""
 
     name = "ngram"
     context_len: int | None = None
+    feature_layers: tuple[int, ...] = ()
 
     def __init__(self, min_match: int = MIN_MATCH) -> None:
         self._min_match = min_match
         self._index = SuffixAutomaton()
         self._ids: list[int] = []
 
+    def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
+        """One, whose kind tells how long the match is, where there is a match."""
+        self._read(ids)
+        if self._index.match_length < self._min_match:
+            return ()
+        return (Offer(self.name, kind_of(self._index.match_length)),)
+
     def propose(
-        self, ids: Sequence[int], prompt_len: int, features: Tensor | None, k: int, params: SamplingParams, dice: Dice
+        self,
+        offer: Offer,
+        ids: Sequence[int],
+        prompt_len: int,
+        features: Tensor | None,
+        k: int,
+        params: SamplingParams,
+        dice: Dice,
+        go_on: GoOn = always,
     ) -> Proposal:
         """Point masses, because nothing is drawn. A copy that reaches the end of the text goes on with its own tokens."""
         self._read(ids)

@@ -15,7 +15,7 @@ from torch import Tensor
 from engine import decode as decode_module
 from engine.config import DecodingParams, Rule, SamplingParams
 from engine.controller import plan
-from engine.drafters import Drafter
+from engine.drafters import Drafter, Offer
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.ends import cut_at_stop_strings
@@ -44,6 +44,7 @@ from tests.fakes import FakeNetwork, Scripted, byte_tokenizer, finished, hashed_
 VOCAB = 257
 LANGUAGE = hashed_logits(VOCAB, seed=1)
 TOKENIZER = byte_tokenizer()
+MODEL, NGRAM = Offer("draft_model", "draft_model"), Offer("ngram", "ngram 1-2")
 
 
 def model(language=LANGUAGE, context_len: int = 4096) -> Model:  # type: ignore[no-untyped-def]
@@ -502,7 +503,7 @@ def test_a_proposal_holds_the_very_distributions_that_were_drawn_from(rule: Rule
     """Not the unfiltered ones, not those of other drafts: filters and penalties of each place included."""
     params, k, prompt = SamplingParams(seed=3, **settings_), 5, [1, 2, 3]  # type: ignore[arg-type]
     dice = RecordingDice(3, rule)
-    proposal = DraftModelDrafter(model(), Cache()).propose(prompt, 1, None, k, params, dice)
+    proposal = DraftModelDrafter(model(), Cache()).propose(MODEL, prompt, 1, None, k, params, dice)
     assert [(position, purpose) for _, position, purpose, _ in dice.drawn] == [(3 + i, Purpose.DRAFT) for i in range(k)]
     assert proposal.token_ids == tuple(token_id for *_, token_id in dice.drawn)
     for i in range(k):
@@ -513,7 +514,7 @@ def test_a_proposal_holds_the_very_distributions_that_were_drawn_from(rule: Rule
 
 
 def test_a_look_up_is_a_point_mass() -> None:
-    proposal = NgramDrafter(1).propose([1, 2, 1], 1, None, 3, SamplingParams(), Dice(0, Rule.REJECTION))
+    proposal = NgramDrafter(1).propose(NGRAM, [1, 2, 1], 1, None, 3, SamplingParams(), Dice(0, Rule.REJECTION))
     assert proposal.probs is None and [proposal.prob(i) for i in range(3)] == [1.0] * 3
 
 
@@ -572,9 +573,12 @@ def test_a_rejected_control_token_keeps_its_name() -> None:
     class Ender:
         """Proposes that the reply ends, all the time."""
 
-        name, context_len = "ender", None
+        name, context_len, feature_layers = "ender", None, ()
 
-        def propose(self, ids, prompt_len, features, k, params, dice):  # type: ignore[no-untyped-def]
+        def offers(self, ids):  # type: ignore[no-untyped-def]
+            return (Offer("ender", "ender"),)
+
+        def propose(self, offer, ids, prompt_len, features, k, params, dice, go_on):  # type: ignore[no-untyped-def]
             return Proposal((256,) * k)
 
     events = run([1], DecodingParams(SamplingParams(seed=5)), model(Scripted(b"hi there", 1)), TOKENIZER, Ender())
