@@ -95,7 +95,7 @@ class LeanLlama:
     def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
         shape, epsilon = self.shape, self.shape.epsilon
         kept = feature_layers(spans, shape.layers)
-        hidden = self._embedded(token_ids)
+        hidden = self.embedded(token_ids)
         rotation = self._rotation(positions, max(span.begin + span.count for span in spans))
         groups = shape.heads // shape.kv_heads
         masks = {window: [reach(span, groups, window, hidden) for span in spans] for window in set(shape.windows)}
@@ -132,7 +132,8 @@ class LeanLlama:
             seen.append(attend(queries[at], *stored, mask))
         return seen[0] if len(seen) == 1 else torch.cat(seen)
 
-    def _embedded(self, token_ids: Tensor) -> Tensor:
+    def embedded(self, token_ids: Tensor) -> Tensor:
+        """[n, hidden], in the number format of the hidden states."""
         if isinstance(self._embedding, Blocks):
             return torch.from_numpy(rows(self._embedding, token_ids.numpy()).dequantised()).to(self._dtype)
         return self._embedding[token_ids].to(self._dtype)

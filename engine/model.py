@@ -179,6 +179,10 @@ class Network(Protocol):
         """
         ...
 
+    def embedded(self, token_ids: Tensor) -> Tensor:
+        """Rows of the embedding, [n, hidden]."""
+        ...
+
 
 class Request(NamedTuple):
     """One entry of a forward: all ids so far, of which the logits of the last `last` rows are wanted."""
@@ -354,6 +358,10 @@ class TransformersNetwork:
                 spans=spans,
             ).logits
         return logits[0]
+
+    def embedded(self, token_ids: Tensor) -> Tensor:
+        found: Tensor = self.hf_model.get_input_embeddings()(token_ids)
+        return found
 
 
 def _when_reached(layers: Any, layer: int, spans: Sequence[Span]) -> Any:

@@ -49,7 +49,7 @@ class Linear(ctypes.Structure):
 
 class Layer(ctypes.Structure):
     _fields_ = (
-        ("attention_norm", P), ("mlp_norm", P), ("query_norm", P), ("key_norm", P),
+        ("attention_norm", P), ("mlp_norm", P), ("query_norm", P), ("key_norm", P), ("state_norm", P),
         ("qkv", Linear), ("out", Linear), ("gate_up", Linear), ("down", Linear),
     )  # fmt: skip
 
@@ -57,7 +57,7 @@ class Layer(ctypes.Structure):
 class Shape(ctypes.Structure):
     _fields_ = (
         ("layers", I32), ("hidden", I32), ("heads", I32), ("kv_heads", I32), ("dim", I32), ("mlp", I32),
-        ("interleaved", I32), ("epsilon", F32), ("scale", F32),
+        ("interleaved", I32), ("epsilon", F32), ("scale", F32), ("normed_residual", I32),
     )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ class Row(ctypes.Structure):
 
 SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "gl_scratch_bytes": (I64, (P, I32, I64, I32)),
-    "gl_layers": (None, (P, P, P, I32, P, P, P, P, P, I64, I32)),
+    "gl_layers": (None, (P, P, P, I32, P, P, P, P, I32, P, P, I64, I32)),
     "gl_head": (None, (P, P, F32, P, I32, P, P, I32)),
     "gl_rows": (None, (P, P, I32, P)),
     "gl_round": (None, (P, I32, P, P, P)),

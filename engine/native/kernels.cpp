@@ -547,12 +547,14 @@ struct Linear {
 struct Layer {
     const float *attention_norm, *mlp_norm;
     const float *query_norm, *key_norm;  // [dim] or null
+    const float *state_norm;             // [hidden], or null: see gl_layers
     Linear qkv, out, gate_up, down;      // gate_up: blocks of 16 gate and 16 up outputs in turn
 };
 
 struct Shape {
     int32_t layers, hidden, heads, kv_heads, dim, mlp, interleaved;
     float epsilon, scale;
+    int32_t normed_residual;  // whether a draft head's first layer adds to the normed state
 };
 
 // One row of the pass: where it stands, and where its conversation's keys and values are:
@@ -719,9 +721,9 @@ extern "C" {
 // What the takings of gl_layers come to, and those of gl_head, which are fewer.
 int64_t gl_scratch_bytes(const Shape *s, int32_t rows, int64_t longest, int32_t threads) {
     const int64_t padded = (rows + PANEL - 1) / PANEL * PANEL, q_width = static_cast<int64_t>(s->heads) * s->dim;
-    const int64_t rounded = s->hidden + q_width + s->mlp;
-    const int64_t floats = s->hidden + (q_width + 2LL * s->kv_heads * s->dim) + q_width + s->mlp;
-    const int64_t acts = padded * (rounded + 2 * rounded / GROUP * 4) + 3 * padded * static_cast<int64_t>(sizeof(Panel));
+    const int64_t rounded = 3 * s->hidden + q_width + s->mlp;
+    const int64_t floats = 2 * s->hidden + (q_width + 2LL * s->kv_heads * s->dim) + q_width + s->mlp;
+    const int64_t acts = padded * (rounded + 2 * rounded / GROUP * 4) + 4 * padded * static_cast<int64_t>(sizeof(Panel));
     const int64_t scores = threads * QUERIES * (longest + STRIP) * 4;
     constexpr int64_t ALIGNMENT = 64 * 32;  // one rounding up for each piece, and some to spare
     return acts + rows * (4 * floats + static_cast<int64_t>(sizeof(Party))) + scores + ALIGNMENT;
@@ -729,16 +731,21 @@ int64_t gl_scratch_bytes(const Shape *s, int32_t rows, int64_t longest, int32_t 
 
 // Runs all layers. x [rows, hidden]: embedded rows on entry, the last layer's output on return.
 // cosine, sine [rows, dim / 2]. features: for each layer null, or [rows, hidden] to receive what enters that layer.
+//
+// A layer with a state_norm is the first of a draft head (EAGLE-3): its projections read two vectors, the normed row of
+// `embedded` [rows, hidden] and the normed state in x. keys_only: end when the last layer's keys and values are written.
 void gl_layers(const Shape *s, const Layer *layers, const Row *rows, int32_t count, const float *cosine, const float *sine,
-               float *x, float *const *features, char *scratch, int64_t longest, int32_t threads) {
+               float *x, const float *embedded, int32_t keys_only, float *const *features, char *scratch, int64_t longest,
+               int32_t threads) {
     const int hidden = s->hidden, dim = s->dim, heads = s->heads, kv = s->kv_heads;
     const int q_width = heads * dim, kv_width = kv * dim, qkv_width = q_width + 2 * kv_width;
     Arena arena{scratch};
-    Acts narrow{}, wide{}, attended{};
+    Acts narrow{}, wide{}, attended{}, both{};
     narrow.take(arena, count, hidden);
+    if (embedded) both.take(arena, count, 2 * hidden);
     attended.take(arena, count, q_width);
     wide.take(arena, count, s->mlp);
-    float *normed = arena.take<float>(static_cast<int64_t>(count) * hidden);
+    float *normed = arena.take<float>(static_cast<int64_t>(count) * 2 * hidden);
     float *qkv = arena.take<float>(static_cast<int64_t>(count) * qkv_width);
     float *seen = arena.take<float>(static_cast<int64_t>(count) * q_width);
     float *gated = arena.take<float>(static_cast<int64_t>(count) * s->mlp);
@@ -756,14 +763,21 @@ void gl_layers(const Shape *s, const Layer *layers, const Row *rows, int32_t cou
         for (int n = 0; n < s->layers; n++) {
             const Layer &layer = layers[n];
             for (int r = mine.begin; r < mine.end; r++) {
-                const float *row = x + static_cast<int64_t>(r) * hidden;
+                float *row = x + static_cast<int64_t>(r) * hidden;
                 if (features && features[n]) std::memcpy(features[n] + static_cast<int64_t>(r) * hidden, row, 4 * hidden);
-                float *to = normed + static_cast<int64_t>(r) * hidden;
-                rms_norm(row, layer.attention_norm, hidden, s->epsilon, to);
-                narrow.round(r, to);
+                float *to = normed + static_cast<int64_t>(r) * 2 * hidden;
+                if (layer.state_norm) {
+                    rms_norm(embedded + static_cast<int64_t>(r) * hidden, layer.attention_norm, hidden, s->epsilon, to);
+                    rms_norm(row, layer.state_norm, hidden, s->epsilon, to + hidden);
+                    if (s->normed_residual) std::memcpy(row, to + hidden, 4 * hidden);
+                    both.round(r, to);
+                } else {
+                    rms_norm(row, layer.attention_norm, hidden, s->epsilon, to);
+                    narrow.round(r, to);
+                }
             }
             meeting.wait(of);
-            multiply(layer.qkv, narrow.panels, count, qkv, qkv_width, false, me, of);
+            multiply(layer.qkv, layer.state_norm ? both.panels : narrow.panels, count, qkv, qkv_width, false, me, of);
             meeting.wait(of);
             for (int r = mine.begin; r < mine.end; r++) {
                 float *q = qkv + static_cast<int64_t>(r) * qkv_width, *k = q + q_width, *v = k + kv_width;
@@ -782,6 +796,7 @@ void gl_layers(const Shape *s, const Layer *layers, const Row *rows, int32_t cou
                     for (int i = 0; i < dim; i++) value[i] = to_half(v[h * dim + i]);
                 }
             }
+            if (keys_only && n == s->layers - 1) break;
             meeting.wait(of);
             // Head by head, so that a thread reads the keys and values of a conversation once for many rows.
             const Share tasks(kv * parties, me, of);

@@ -31,7 +31,7 @@ class NativeLlama:
         self.shape = shape
         self.vocab_size = shape.vocab_size
         self.device = torch.device("cpu")
-        self._library = kernels.library
+        self.kernels, self._library = kernels, kernels.library
         self._threads = threads
         self._weights = weights
         unread = "token_embd" if "output" in weights else ""  # a separate embedding gives one row
@@ -66,14 +66,13 @@ class NativeLlama:
             where = (keys.data_ptr(), values.data_ptr(), keys.shape[1])
             for i in range(span.count):
                 rows[span.row + i] = Row(*where, span.begin + i)
-        hidden = torch.empty(count, shape.hidden)
+        hidden = self.embedded(token_ids)
         cosine, sine = self._cosine[positions], self._sine[positions]
         scratch = self._scratch_for(count, longest)
         kept = {n: torch.empty(count, shape.hidden) for n in sorted(feature_layers(spans, shape.layers))}
-        library.gl_rows(ctypes.byref(self._embedding), token_ids.data_ptr(), count, hidden.data_ptr())
         library.gl_layers(
             ctypes.byref(self._native_shape), self._layers, rows, count, cosine.data_ptr(), sine.data_ptr(),
-            hidden.data_ptr(), self._pointers(kept), scratch, longest, self._threads,
+            hidden.data_ptr(), None, 0, self._pointers(kept), scratch, longest, self._threads,
         )  # fmt: skip
         for n, entered in kept.items():
             keep_features(n, hidden if n == shape.layers else entered, spans)
@@ -85,6 +84,12 @@ class NativeLlama:
                 logits.data_ptr(), scratch, self._threads,
             )  # fmt: skip
         return logits
+
+    def embedded(self, token_ids: Tensor) -> Tensor:
+        """float32 [n, hidden]."""
+        out = torch.empty(len(token_ids), self.shape.hidden)
+        self._library.gl_rows(ctypes.byref(self._embedding), token_ids.data_ptr(), len(token_ids), out.data_ptr())
+        return out
 
     def _pointers(self, kept: dict[int, Tensor]) -> Any:
         """For each layer where to put the hidden states that enter it, or null; None where no layer's are wanted."""

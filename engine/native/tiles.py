@@ -65,6 +65,17 @@ def read_blocks(kind: str, data: Array) -> Blocks | None:
     return Blocks(4, quants, scale, minimum)
 
 
+def quantised(weight: Array, bits: int) -> Blocks:
+    """float32 [outputs, inputs] rounded as GGUF's Q4_1 (bits 4) or Q8_0 (bits 8) round."""
+    from gguf import GGMLQuantizationType as Kind
+    from gguf.quants import quantize
+
+    name = {4: "Q4_1", 8: "Q8_0"}[bits]
+    found = read_blocks(name, quantize(np.ascontiguousarray(weight, dtype=np.float32), Kind[name]))
+    assert found is not None
+    return found
+
+
 def _halves(data: Array) -> Array:
     return np.ascontiguousarray(data).view(np.float16)[..., 0]
 

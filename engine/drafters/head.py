@@ -1,0 +1,133 @@
+"""A trained head that drafts from the target's own hidden states (EAGLE-3, arXiv:2503.01840).
+
+Entry t of the head is made of the target's features at position t and the token at t + 1. Entries behind those, which a
+draft step makes from the head's own output, are scratch: the next round makes them anew from the target's features, or
+acceptance would decay silently though every token id agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.config import SamplingParams
+from engine.drafters import GoOn, Offer, always
+from engine.eagle3 import HeadConfig
+from engine.model import PREFILL_CHUNK, Cache, common_prefix
+from engine.randomness import Dice, Purpose
+from engine.sampling import probabilities
+from engine.verify import Proposal
+
+TOGETHER = 8
+"""So many entries at most are run in full together; of those before them only keys and values are needed."""
+
+
+class Head(Protocol):
+    """The head's forward pass. ids int64 [draft vocabulary]: the target's id of each draft id."""
+
+    config: HeadConfig
+    ids: Tensor
+    device: torch.device
+
+    def join(self, features: Tensor) -> Tensor:
+        """[n, feature layers, hidden] -> states [n, hidden]."""
+        ...
+
+    def run(self, token_ids: Tensor, state: Tensor, begin: int, cache: Cache, keys_only: bool = False) -> Tensor:
+        """Entries begin..begin + n of tokens int64 [n] and states [n, hidden] -> states [n, hidden].
+
+        keys_only: only fill the cache; what is returned means nothing.
+        """
+        ...
+
+    def logits(self, state: Tensor) -> Tensor:
+        """[n, hidden] -> float32 [n, draft vocabulary] on the CPU."""
+        ...
+
+
+class HeadDrafter:
+    """Drafts of one reply. cache: the conversation's entries; its ids are those whose entries came from features."""
+
+    name = "head"
+
+    def __init__(self, head: Head, cache: Cache, vocab_size: int) -> None:
+        self._head, self._cache, self._vocab_size = head, cache, vocab_size
+        self.context_len: int | None = head.config.shape.context_len
+        self.feature_layers = head.config.feature_layers
+
+    def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
+        return (Offer(self.name, self.name),) if len(ids) > 1 else ()
+
+    @torch.inference_mode()
+    def propose(
+        self,
+        offer: Offer,
+        ids: Sequence[int],
+        prompt_len: int,
+        features: Tensor | None,
+        k: int,
+        params: SamplingParams,
+        dice: Dice,
+        go_on: GoOn = always,
+    ) -> Proposal:
+        if k == 0 or features is None:
+            return Proposal()
+        head, text = self._head, list(ids)
+        state = self._catch_up(text, features)
+        rows, raw, confidences = [], [], []
+        for i in range(k):
+            logits = head.logits(state)
+            row = self._row(logits, text, prompt_len, params)
+            text.append(dice.draw(row, len(text), Purpose.DRAFT))
+            rows.append(row)
+            raw.append(logits)
+            confidences.append(_largest_probability(logits))
+            if i + 1 == k or not go_on(tuple(confidences)):
+                break
+            state = head.run(torch.tensor(text[-1:]), state, len(text) - 2, self._cache)
+        return Proposal(tuple(text[len(ids) :]), torch.stack(rows), self._spread(torch.cat(raw)), tuple(confidences))
+
+    def _catch_up(self, ids: list[int], features: Tensor) -> Tensor:
+        """Make the entries that are missing, all of them from features. Returns the last one's state, [1, hidden]."""
+        cache, head, end = self._cache, self._head, len(ids) - 1
+        begin = max(0, min(common_prefix(cache.ids, ids) - 1, end - 1))
+        del cache.ids[begin + 1 :]
+        tokens = torch.tensor(ids[begin + 1 :])
+        state = torch.empty(0)
+        while begin < end:
+            left = end - begin
+            count = left if left <= TOGETHER else min(PREFILL_CHUNK, left - 1)
+            joined = head.join(features[begin : begin + count])
+            state = head.run(tokens[:count], joined, begin, cache, keys_only=count < left)
+            tokens, begin = tokens[count:], begin + count
+        cache.ids[:] = ids
+        return state[-1:]
+
+    def _row(self, logits: Tensor, text: list[int], prompt_len: int, params: SamplingParams) -> Tensor:
+        """The distribution over the target's vocabulary [V], of what may be drafted under the request's settings."""
+        if _looks_at_ids(params):
+            return probabilities(self._spread(logits), text, prompt_len, params)[0]
+        row = torch.zeros(self._vocab_size)
+        row[self._head.ids] = probabilities(logits, text, prompt_len, params)[0]
+        return row
+
+    def _spread(self, logits: Tensor) -> Tensor:
+        """[n, draft vocabulary] -> [n, V]; what the head cannot draft has no chance."""
+        spread = torch.full((len(logits), self._vocab_size), float("-inf"))
+        spread[:, self._head.ids] = logits
+        return spread
+
+
+def _looks_at_ids(params: SamplingParams) -> bool:
+    """Whether penalties or biases name ids of the target's vocabulary."""
+    penalties = (params.repetition_penalty != 1.0, params.frequency_penalty, params.presence_penalty, params.logit_bias)
+    return any(penalties)
+
+
+def _largest_probability(logits: Tensor) -> float:
+    row = logits[0].numpy()
+    return float(1.0 / np.exp(row - row.max()).sum())

@@ -1,0 +1,97 @@
+"""The EAGLE-3 style draft head: its sizes, its mathematics in plain torch, and nothing of how it is used.
+
+Li et al., arXiv:2503.01840. Hidden states of a few of the target's layers are joined to one; a decoder layer reads
+[embedding of the next token, joined state] and gives a state, from which a reduced vocabulary's logits follow. A draft
+step feeds on the state that the step before it gave. Weights go by the names of the `speculators` format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.llama_shape import LlamaShape
+
+Weights = dict[str, Tensor]
+FIRST = "layers.0."
+
+
+@dataclass(frozen=True, slots=True)
+class HeadConfig:
+    """shape: of the head's decoder layers, its vocab_size the target's. feature_layers: as `Cache.feature_layers`.
+
+    normed_residual: whether the layer adds to the normed state instead of the state itself ("norm_before_residual").
+    joint_norm, feature_norm: one norm over all joined states ("norm_before_fc"), or one for each ("fc_norm").
+    feeds_normed: whether a draft step reads the normed state ("norm_output").
+    acceptance: chance that the draft of each step is the target's choice, when those before it were; () if unknown.
+    """
+
+    shape: LlamaShape
+    draft_vocab_size: int
+    feature_layers: tuple[int, ...]
+    target: str = ""
+    normed_residual: bool = False
+    joint_norm: bool = False
+    feature_norm: bool = False
+    feeds_normed: bool = False
+    acceptance: tuple[float, ...] = ()
+
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    return F.rms_norm(x, x.shape[-1:], weight, epsilon)
+
+
+def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Dimension i with i + dim / 2. heads [rows, any, dim]; cosine, sine [rows, dim / 2]."""
+    a, b = heads.chunk(2, dim=-1)
+    cosine, sine = cosine[:, None], sine[:, None]
+    return torch.cat([a * cosine - b * sine, a * sine + b * cosine], dim=-1)
+
+
+def feature_norms(weights: Weights, config: HeadConfig, features: Tensor) -> Tensor:
+    """features [rows, layers, hidden] -> what `fc` reads, [rows, layers * hidden]."""
+    epsilon = config.shape.epsilon
+    if config.feature_norm:
+        norms = [weights[f"fc_norm.{i}.weight"] for i in range(features.shape[1])]
+        features = torch.stack([rms_norm(features[:, i], norm, epsilon) for i, norm in enumerate(norms)], dim=1)
+    joined = features.flatten(1)
+    return rms_norm(joined, weights["input_norm.weight"], epsilon) if config.joint_norm else joined
+
+
+def join(weights: Weights, config: HeadConfig, features: Tensor) -> Tensor:
+    """features [rows, layers, hidden] -> the state that the head starts from, [rows, hidden]."""
+    return F.linear(feature_norms(weights, config, features), weights["fc.weight"])
+
+
+def attention_input(weights: Weights, config: HeadConfig, embedded: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """What the first layer's projections read, [rows, 2 hidden], and what the layer adds to, [rows, hidden]."""
+    epsilon = config.shape.epsilon
+    normed = rms_norm(state, weights[f"{FIRST}hidden_norm.weight"], epsilon)
+    both = torch.cat([rms_norm(embedded, weights[f"{FIRST}input_layernorm.weight"], epsilon), normed], dim=-1)
+    return both, normed if config.normed_residual else state
+
+
+def project(weights: Weights, config: HeadConfig, n: int, x: Tensor, which: str) -> Tensor:
+    """Queries, keys or values of layer n, which = "q", "k" or "v", [rows, heads, dim], not yet rotated."""
+    at = f"layers.{n}.self_attn."
+    y = F.linear(x, weights[f"{at}{which}_proj.weight"], weights.get(f"{at}{which}_proj.bias"))
+    heads = y.view(len(x), -1, config.shape.dim)
+    norm = weights.get(f"{at}{which}_norm.weight")
+    return heads if norm is None else rms_norm(heads, norm, config.shape.epsilon)
+
+
+def finish(weights: Weights, config: HeadConfig, n: int, residual: Tensor, seen: Tensor) -> Tensor:
+    """The rest of layer n behind its attention. seen [rows, heads * dim] -> [rows, hidden]."""
+    at = f"layers.{n}."
+    x = residual + F.linear(seen, weights[f"{at}self_attn.o_proj.weight"], weights.get(f"{at}self_attn.o_proj.bias"))
+    y = rms_norm(x, weights[f"{at}post_attention_layernorm.weight"], config.shape.epsilon)
+    gated = F.silu(F.linear(y, weights[f"{at}mlp.gate_proj.weight"])) * F.linear(y, weights[f"{at}mlp.up_proj.weight"])
+    return x + F.linear(gated, weights[f"{at}mlp.down_proj.weight"])
+
+
+def logits(weights: Weights, config: HeadConfig, state: Tensor) -> Tensor:
+    """[rows, hidden] -> [rows, draft vocabulary]."""
+    return F.linear(rms_norm(state, weights["norm.weight"], config.shape.epsilon), weights["lm_head.weight"])

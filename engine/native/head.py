@@ -1,0 +1,130 @@
+"""A draft head on the native kernels: its weights rounded to 8 or 4 bits when it is loaded, a draft step in three calls."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.eagle3 import FIRST, HeadConfig, Weights, feature_norms
+from engine.errors import LoadError
+from engine.llama_shape import rope_tables
+from engine.model import PREFILL_CHUNK, Cache
+from engine.native import Kernels, Layer, Linear, Row, Shape
+from engine.native.tiles import GROUP, LANES, Array, interleaved, quantised, tiles
+
+BITS = {"fc": 8, "qkv": 8, "out": 8, "gate_up": 8, "down": 8, "lm_head": 4}
+"""How fine each matrix is kept. The last has half of the weights, and what it rounds away moves logits by little."""
+
+
+class NativeHead:
+    """See `drafters.head.Head`."""
+
+    def __init__(
+        self,
+        config: HeadConfig,
+        weights: Weights,
+        ids: Tensor,
+        embed: Callable[[Tensor], Tensor],
+        kernels: Kernels,
+        threads: int,
+    ) -> None:
+        """embed: ids int64 [n] -> float32 [n, hidden]. Raises LoadError for a head that the kernels do not run."""
+        shape = config.shape
+        sizes = (shape.dim % LANES, shape.hidden % GROUP, shape.mlp % GROUP, config.draft_vocab_size % LANES)
+        if any(sizes) or shape.layers != 1 or any(name.endswith(".bias") for name in weights):
+            raise LoadError("The native kernels do not run a draft head of this shape: use --kernel torch.")
+        self.config, self.ids = config, ids
+        self.device = torch.device("cpu")
+        self._library, self._threads, self._embed, self._weights = kernels.library, threads, embed, weights
+        self._kept: list[Any] = []  # what the pointers below point at
+        self._cosine, self._sine = rope_tables(shape)
+        at = f"{FIRST}self_attn."
+        qkv = [weights[f"{at}{which}_proj.weight"] for which in "qkv"]
+        gate, up = (weights[f"{FIRST}mlp.{which}_proj.weight"] for which in ("gate", "up"))
+        self._fc = self._linear("fc", weights["fc.weight"])
+        self._lm_head = self._linear("lm_head", weights["lm_head.weight"])
+        self._norm = self._vector(weights["norm.weight"])
+        both = interleaved(_tiles(gate, BITS["gate_up"]), _tiles(up, BITS["gate_up"]))
+        self._layers = (Layer * 1)(
+            Layer(
+                attention_norm=self._vector(weights[f"{FIRST}input_layernorm.weight"]),
+                state_norm=self._vector(weights[f"{FIRST}hidden_norm.weight"]),
+                mlp_norm=self._vector(weights[f"{FIRST}post_attention_layernorm.weight"]),
+                query_norm=self._vector(weights.get(f"{at}q_norm.weight")),
+                key_norm=self._vector(weights.get(f"{at}k_norm.weight")),
+                qkv=self._linear("qkv", torch.cat(qkv)),
+                out=self._linear("out", weights[f"{at}o_proj.weight"]),
+                gate_up=self._packed(both, BITS["gate_up"], shape.hidden, 2 * shape.mlp),
+                down=self._linear("down", weights[f"{FIRST}mlp.down_proj.weight"]),
+            )
+        )
+        self._shape = Shape(
+            1, shape.hidden, shape.heads, shape.kv_heads, shape.dim, shape.mlp,
+            0, shape.epsilon, shape.dim**-0.5, config.normed_residual,
+        )  # fmt: skip
+        self._scratch = torch.empty(0, dtype=torch.uint8)
+
+    def join(self, features: Tensor) -> Tensor:
+        x = feature_norms(self._weights, self.config, features).contiguous()
+        out = torch.empty(len(x), self.config.shape.hidden)
+        for begin in range(0, len(x), PREFILL_CHUNK):
+            part = x[begin : begin + PREFILL_CHUNK]
+            scratch = self._room(2 * part.numel() + part.numel() // 2 + 65536)
+            self._library.gl_multiply(
+                ctypes.byref(self._fc), part.data_ptr(), len(part), out[begin:].data_ptr(), scratch, self._threads
+            )
+        return out
+
+    def run(self, token_ids: Tensor, state: Tensor, begin: int, cache: Cache, keys_only: bool = False) -> Tensor:
+        shape, count = self.config.shape, len(token_ids)
+        end = begin + count
+        keys, values = cache.room(0, begin, end, (shape.kv_heads, shape.dim), torch.float16, self.device)
+        where = (keys.data_ptr(), values.data_ptr(), keys.shape[1])
+        rows = (Row * count)(*(Row(*where, position) for position in range(begin, end)))
+        embedded = self._embed(token_ids)
+        out = state.clone()
+        cosine, sine = self._cosine[begin:end], self._sine[begin:end]
+        needed = self._library.gl_scratch_bytes(ctypes.byref(self._shape), count, end, self._threads)
+        self._library.gl_layers(
+            ctypes.byref(self._shape), self._layers, rows, count, cosine.data_ptr(), sine.data_ptr(),
+            out.data_ptr(), embedded.data_ptr(), keys_only, None, self._room(needed), end, self._threads,
+        )  # fmt: skip
+        return out
+
+    def logits(self, state: Tensor) -> Tensor:
+        out = torch.empty(len(state), self.config.draft_vocab_size)
+        scratch = self._room(16 * state.numel() + 65536)
+        self._library.gl_head(
+            ctypes.byref(self._lm_head), self._norm, self.config.shape.epsilon, state.data_ptr(), len(state),
+            out.data_ptr(), scratch, self._threads,
+        )  # fmt: skip
+        return out
+
+    def _room(self, needed: int) -> int:
+        """Working memory, kept from call to call."""
+        if len(self._scratch) < needed:
+            self._scratch = torch.empty(needed, dtype=torch.uint8)
+        return self._scratch.data_ptr()
+
+    def _linear(self, name: str, weight: Tensor) -> Linear:
+        return self._packed(_tiles(weight, BITS[name]), BITS[name], weight.shape[1], weight.shape[0])
+
+    def _packed(self, packed: Array, bits: int, inputs: int, outputs: int) -> Linear:
+        self._kept.append(packed)
+        return Linear(packed.ctypes.data, None, bits, inputs, outputs)
+
+    def _vector(self, vector: Tensor | None) -> int | None:
+        if vector is None:
+            return None
+        kept = vector.float().contiguous()
+        self._kept.append(kept)
+        return kept.data_ptr()
+
+
+def _tiles(weight: Tensor, bits: int) -> Array:
+    return np.ascontiguousarray(tiles(quantised(weight.float().numpy(), bits)))

@@ -1,0 +1,54 @@
+"""Dialogues that the target wrote itself: one JSON object a line, in a plain or gzipped file that only ever grows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """ids: the templated prompt and the reply, in the target's tokens; the reply begins at ids[prompt_len]."""
+
+    ids: tuple[int, ...]
+    prompt_len: int
+    temperature: float | None = None
+
+    @property
+    def reply_len(self) -> int:
+        return len(self.ids) - self.prompt_len
+
+
+def read_dialogues(path: Path) -> Iterator[Dialogue]:
+    """A last line that a stop cut short is left out. Raises EngineError for a file that is missing or holds something else."""
+    try:
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.endswith("\n"):
+                    yield _dialogue(line, f"{path}, line {number}")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise EngineError(f"The dialogues {path} cannot be read ({error}).") from error
+
+
+def _dialogue(line: str, where: str) -> Dialogue:
+    try:
+        found = json.loads(line)
+        ids, prompt_len, temperature = tuple(found["ids"]), found["prompt_len"], found.get("temperature")
+    except (ValueError, KeyError, TypeError) as error:
+        raise EngineError(f"{where} holds no dialogue: it needs prompt_len and ids.") from error
+    if not 0 < prompt_len < len(ids) or not all(isinstance(token_id, int) for token_id in ids):
+        raise EngineError(f"{where} holds no dialogue: ids must be whole numbers, of which prompt_len are the prompt.")
+    return Dialogue(ids, prompt_len, temperature)
+
+
+def append_dialogues(path: Path, dialogues: Iterable[Dialogue]) -> None:
+    """Written and flushed at once, so that a stop loses at most what is being sampled."""
+    with path.open("a", encoding="utf-8") as file:
+        for d in dialogues:
+            record = {"prompt_len": d.prompt_len, "temperature": d.temperature, "ids": list(d.ids)}
+            file.write(json.dumps(record, separators=(",", ":")) + "\n")

@@ -1,0 +1,118 @@
+"""What the head learns from, computed once: the target's hidden states over every dialogue, in one growing file.
+
+A folder holds `states.f16`, float16 [tokens, layers, hidden] one dialogue after the other, `index.jsonl` with a line
+for each dialogue, and `features.json`, which says whose states these are. The last of the layers is always the target's
+last output before its final norm, from which the target's own distribution follows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.errors import EngineError
+from engine.model import Cache, Model, Request
+from engine.train.dialogues import Dialogue, _dialogue
+
+Array = np.ndarray[Any, Any]
+PASS_TOKENS = 1024
+"""Dialogues are read together up to about so many tokens, so that one report and one write serve several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A dialogue and where its states begin, in tokens."""
+
+    dialogue: Dialogue
+    offset: int
+
+
+class FeatureStore:
+    """Opens or begins the folder. layers: as `Cache.feature_layers`, the last of them the number of layers of the target.
+
+    Raises EngineError where the folder holds the states of another target or of other layers.
+    """
+
+    def __init__(self, folder: Path, target: str, layers: Sequence[int], hidden: int) -> None:
+        self.folder, self.layers, self.hidden = folder, tuple(layers), hidden
+        facts = {"target": target, "layers": list(layers), "hidden": hidden}
+        folder.mkdir(parents=True, exist_ok=True)
+        about = folder / "features.json"
+        if about.exists() and json.loads(about.read_text()) != facts:
+            raise EngineError(f"{folder} holds features of another target or other layers: name another folder.")
+        about.write_text(json.dumps(facts) + "\n")
+        self._states, self._index = folder / "states.f16", folder / "index.jsonl"
+        self.entries = self._read_index()
+
+    def states(self, entry: Entry) -> Array:
+        """float16 [tokens, layers, hidden] of one dialogue, mapped from the file."""
+        shape = (len(entry.dialogue.ids), len(self.layers), self.hidden)
+        return np.memmap(self._states, np.float16, "r", entry.offset * self._token_bytes, shape)
+
+    def add(self, dialogues: Sequence[Dialogue], states: Sequence[Array]) -> None:
+        """States first, index after: what a stop cuts short is no dialogue."""
+        at = self._end()
+        with self._states.open("r+b" if self._states.exists() else "wb") as file:
+            file.seek(at * self._token_bytes)
+            for array in states:
+                array.astype(np.float16).tofile(file)
+            file.flush()
+        with self._index.open("a", encoding="utf-8") as file:
+            for d in dialogues:
+                record = {"prompt_len": d.prompt_len, "temperature": d.temperature, "ids": list(d.ids), "offset": at}
+                file.write(json.dumps(record, separators=(",", ":")) + "\n")
+                self.entries.append(Entry(d, at))
+                at += len(d.ids)
+
+    @property
+    def _token_bytes(self) -> int:
+        return 2 * len(self.layers) * self.hidden
+
+    def _end(self) -> int:
+        return max((e.offset + len(e.dialogue.ids) for e in self.entries), default=0)
+
+    def _read_index(self) -> list[Entry]:
+        if not self._index.exists():
+            return []
+        text = self._index.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:  # a stop cut the last line short
+            self._index.write_text(whole, encoding="utf-8")
+        return [Entry(_dialogue(line, str(self._index)), json.loads(line)["offset"]) for line in whole.splitlines()]
+
+
+def fill(
+    store: FeatureStore, model: Model, dialogues: Iterable[Dialogue], report: Callable[[int, int], None]
+) -> FeatureStore:
+    """Compute what the store lacks. report(tokens done, tokens in all) after each pass."""
+    known = {_name(e.dialogue) for e in store.entries}
+    todo: list[Dialogue] = []
+    for d in dialogues:
+        if (name := _name(d)) not in known and len(d.ids) <= model.context_len:
+            known.add(name)
+            todo.append(d)
+    total, done = sum(len(d.ids) for d in todo), 0
+    while todo:
+        batch = [todo.pop(0)]
+        while todo and sum(len(d.ids) for d in batch) + len(todo[0].ids) <= PASS_TOKENS:
+            batch.append(todo.pop(0))
+        store.add(batch, [_states(model, d, store.layers) for d in batch])
+        done += sum(len(d.ids) for d in batch)
+        report(done, total)
+    return store
+
+
+def _states(model: Model, dialogue: Dialogue, layers: Sequence[int]) -> Array:
+    cache = Cache(layers)
+    model.forward([Request(dialogue.ids, 0, cache)])
+    return cache.features(0, len(dialogue.ids)).float().cpu().numpy()
+
+
+def _name(dialogue: Dialogue) -> str:
+    return hashlib.sha256(np.asarray(dialogue.ids, np.int64).tobytes()).hexdigest()

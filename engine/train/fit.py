@@ -1,0 +1,363 @@
+"""fit: trains the head on cached features; can be stopped at any time and goes on where it was.
+
+Soft targets, a few steps of the training-time test, small batches, AdamW with a warm-up and a cosine to zero over a budget
+of computing time, so that a run ends when it was said to. A part of the dialogues is held out and never trained on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.bench.progress import written
+from engine.eagle3 import FIRST, HeadConfig, Weights
+from engine.errors import EngineError
+from engine.head_files import write_head
+from engine.train.dialogues import Dialogue, read_dialogues
+from engine.train.features import Entry, FeatureStore, fill
+from engine.train.network import Example, Step, Trainee, loss
+from engine.train.target import TargetTensors, read_target
+
+HELD_OUT = 40
+"""One dialogue in so many is held out, chosen by its ids, so that it is the same one in every run."""
+
+FROZEN = ("lm_head.weight",)
+"""The vocabulary rows stay the target's own: a step is cheaper and the head needs less text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """minutes: of computing; batch: reply tokens a step, about; later: share of the chains that go on behind their first
+    draft, which a long text needs no more of, and which costs as much as the first."""
+
+    minutes: float = 60.0
+    steps: int = 3
+    decay: float = 0.8
+    later: float = 0.5
+    rate: float = 1e-3
+    batch: int = 800
+    draft_vocab: int = 8192
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a checkpoint holds beside tensors."""
+
+    spent_s: float = 0.0
+    updates: int = 0
+    tokens: int = 0
+    epoch: int = 0
+    place: int = 0  # within the epoch
+
+
+def default_layers(layers: int) -> tuple[int, ...]:
+    """An early, a middle and a late one; the late one is what enters the last layer, from which the head begins."""
+    return max(1, layers // 10), layers // 2 + 1, layers - 1
+
+
+def held_out(dialogue: Dialogue) -> bool:
+    digest = hashlib.sha256(np.asarray(dialogue.ids[: dialogue.prompt_len], np.int64).tobytes()).digest()
+    return int.from_bytes(digest[:4]) % HELD_OUT == 0
+
+
+def draft_ids(dialogues: Sequence[Dialogue], size: int, vocab_size: int, always: Sequence[int] = ()) -> Tensor:
+    """The target's ids that the head may draft, rising: `always` and the most frequent of the replies."""
+    counts = Counter(token_id for d in dialogues for token_id in d.ids[d.prompt_len :])
+    ranked = [*always, *(token_id for token_id, _ in counts.most_common()), *range(vocab_size)]
+    return torch.tensor(sorted(list(dict.fromkeys(ranked))[: min(size, vocab_size)]))
+
+
+def first_weights(target: TargetTensors, config: HeadConfig, ids: Tensor) -> Weights:
+    """The head begins as the target's last layer over what enters it, which is the last feature; the rest is zero."""
+    shape, layer = target.shape, target.last_layer
+    count = len(config.feature_layers)
+    fc = torch.zeros(shape.hidden, count * shape.hidden)
+    fc[:, -shape.hidden :] = torch.eye(shape.hidden)
+    weights = {"fc.weight": fc, "norm.weight": target.norm.clone(), "lm_head.weight": target.output[ids].clone()}
+    for name, tensor in layer.items():
+        if name.startswith("self_attn.") and name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+            tensor = torch.cat([torch.zeros_like(tensor), tensor], dim=1)  # noqa: PLW2901
+        weights[FIRST + name] = tensor.clone()
+    weights[f"{FIRST}hidden_norm.weight"] = layer["input_layernorm.weight"].clone()
+    weights[f"{FIRST}input_layernorm.weight"] = torch.ones(shape.hidden)
+    return weights
+
+
+def example(store: FeatureStore, entry: Entry) -> Example:
+    d = entry.dialogue
+    states = torch.from_numpy(np.array(store.states(entry))).float()
+    return Example(torch.tensor(d.ids), states[:, :-1], states[:, -1], d.prompt_len - 1)
+
+
+def batches(lengths: Sequence[int], order: Sequence[int], size: int) -> Iterator[list[int]]:
+    """Indices in order, together up to about `size` reply tokens, at least one."""
+    batch: list[int] = []
+    for index in order:
+        if batch and sum(lengths[i] for i in batch) + lengths[index] > size:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+class Run:
+    """One training run in a folder: checkpoint.pt, and head/ in the speculators format after every checkpoint."""
+
+    def __init__(
+        self,
+        folder: Path,
+        stores: Sequence[FeatureStore],
+        target: TargetTensors,
+        recipe: Recipe,
+        name: str,
+        stop_ids: Sequence[int] = (),
+    ) -> None:
+        self.folder, self.stores, self.target, self.recipe = folder, list(stores), target, recipe
+        pairs = [(store, entry) for store in stores for entry in store.entries]
+        pairs = [pair for pair in pairs if pair[1].dialogue.reply_len >= 4]
+        self.train = [pair for pair in pairs if not held_out(pair[1].dialogue)]
+        self.test = [pair for pair in pairs if held_out(pair[1].dialogue)]
+        if not self.train:
+            raise EngineError("There is nothing to train on: collect dialogues first.")
+        layers = stores[0].layers[:-1]
+        self.progress = Progress()
+        self._path = folder / "checkpoint.pt"
+        saved = torch.load(self._path, weights_only=True) if self._path.exists() else None
+        ids = (
+            saved["ids"]
+            if saved
+            else draft_ids(
+                [entry.dialogue for _, entry in self.train], recipe.draft_vocab, target.shape.vocab_size, stop_ids
+            )
+        )
+        self.ids: Tensor = ids
+        shape = replace(target.shape, layers=1, tied=False)
+        config = HeadConfig(shape, len(ids), tuple(layers), name)
+        weights = saved["weights"] if saved else first_weights(target, config, ids)
+        self.trained = {name: w.requires_grad_() for name, w in weights.items() if name not in FROZEN}
+        self.trainee = Trainee(config, weights, target.embedding, target.norm)
+        self.optimiser = torch.optim.AdamW(
+            list(self.trained.values()), lr=recipe.rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True
+        )
+        if saved:
+            self.optimiser.load_state_dict(saved["optimiser"])
+            self.progress = Progress(**saved["progress"])
+
+    @property
+    def fraction(self) -> float:
+        return self.progress.spent_s / (60 * self.recipe.minutes)
+
+    def rate(self) -> float:
+        warm = min(1.0, (self.progress.updates + 1) / 100)
+        return self.recipe.rate * warm * 0.5 * (1 + math.cos(math.pi * min(1.0, self.fraction)))
+
+    def update(self, batch: Sequence[tuple[FeatureStore, Entry]]) -> float:
+        """One step of the optimiser. Returns the loss."""
+        begin_s = perf_counter()
+        examples = [example(store, entry) for store, entry in batch]
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.rate()
+        value = loss(self.trainee.chains(examples, self.recipe.steps, self.recipe.later), self.recipe.decay)
+        self.optimiser.zero_grad(set_to_none=True)
+        value.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(list(self.trained.values()), 1.0)
+        self.optimiser.step()
+        self.progress.spent_s += perf_counter() - begin_s
+        self.progress.updates += 1
+        self.progress.tokens += sum(entry.dialogue.reply_len for _, entry in batch)
+        return value.item()
+
+    def epoch(self) -> Iterator[list[tuple[FeatureStore, Entry]]]:
+        """The batches of the current epoch that have not been trained on yet."""
+        order = list(range(len(self.train)))
+        random.Random(f"{self.recipe.seed} {self.progress.epoch}").shuffle(order)
+        lengths = [entry.dialogue.reply_len for _, entry in self.train]
+        for number, batch in enumerate(batches(lengths, order, self.recipe.batch)):
+            if number >= self.progress.place:
+                yield [self.train[i] for i in batch]
+                self.progress.place = number + 1
+        self.progress.epoch, self.progress.place = self.progress.epoch + 1, 0
+
+    def go(self, report: Callable[[str], None], every_s: float = 480.0) -> None:
+        """Train until the budget is spent, with a checkpoint now and then, and one at the end or when interrupted."""
+        saved_s, recent = self.progress.spent_s, Recent(self.progress)
+        try:
+            while self.fraction < 1.0:
+                for batch in self.epoch():
+                    recent.add(self.update(batch))
+                    if recent.due(self.progress):
+                        report(recent.line(self.progress, self.fraction, self.recipe.minutes))
+                    if self.progress.spent_s - saved_s > every_s:
+                        saved_s = self.progress.spent_s
+                        self.save()
+                        report(self.verdict())
+                    if self.fraction >= 1.0:
+                        break
+        finally:
+            self.save()
+            report(self.verdict())
+
+    def verdict(self) -> str:
+        """Writes the head as it is now; one line on how good it is on text that it was not trained on."""
+        greedy, overlap = self.acceptance()
+        self.export(tuple(greedy))
+        written = ("  ".join(f"{share:.3f}" for share in shares) for shares in (greedy, overlap))
+        return "held out, by step: chain acceptance {}; overlap {}".format(*written)
+
+    def export(self, acceptance: tuple[float, ...] = ()) -> None:
+        told = {"acceptance": [round(share, 4) for share in acceptance]}
+        write_head(
+            self.folder / "head",
+            self.trainee.config,
+            self.trainee.weights,
+            self.ids,
+            self.target.config,
+            greenlight=told,
+        )
+
+    def save(self) -> None:
+        state = {
+            "ids": self.ids,
+            "weights": {name: w.detach() for name, w in self.trainee.weights.items()},
+            "optimiser": self.optimiser.state_dict(),
+            "progress": {name: getattr(self.progress, name) for name in Progress.__slots__},
+        }
+        partial = self._path.with_suffix(".partial")
+        torch.save(state, partial)
+        partial.replace(self._path)
+
+    @torch.no_grad()
+    def acceptance(self, limit: int = 24) -> tuple[list[float], list[float]]:
+        """On held-out dialogues, by step: (greedy chain acceptance, mean overlap with the target's distribution).
+
+        Greedy: over dialogues at temperature 0, whose tokens are the target's choices: the share of drafts that are right
+        among those behind right drafts. Overlap: the sum of min(p, q), what the rejection rule accepts at temperature 1.
+        """
+        right = np.zeros((self.recipe.steps, 2))
+        overlap = np.zeros((self.recipe.steps, 2))
+        for pair in self.test[:limit]:
+            steps = self.trainee.chains([example(*pair)], self.recipe.steps)
+            if pair[1].dialogue.temperature == 0:
+                right += _chain(steps, self.ids)
+            for j, step in enumerate(steps):
+                shared = torch.minimum(step.target, step.logits.softmax(-1)).sum(-1)
+                overlap[j] += float(shared[step.valid].sum()), int(step.valid.sum())
+        return _shares(right), _shares(overlap)
+
+
+class Recent:
+    """What happened since the last line of progress."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._losses: list[float] = []
+        self._spent_s, self._tokens = progress.spent_s, progress.tokens
+
+    def add(self, value: float) -> None:
+        self._losses.append(value)
+
+    def due(self, progress: Progress) -> bool:
+        return progress.spent_s - self._spent_s > 30
+
+    def line(self, progress: Progress, fraction: float, minutes: float) -> str:
+        speed = (progress.tokens - self._tokens) / (progress.spent_s - self._spent_s)
+        mean = sum(self._losses) / len(self._losses)
+        left = written((1 - fraction) * minutes * 60)
+        self.__init__(progress)  # type: ignore[misc]
+        return f"{fraction:4.0%} epoch {progress.epoch + 1}, {progress.updates} updates, loss {mean:.3f}, {speed:.0f} tokens/s, {left} left"
+
+
+def _shares(counts: Any) -> list[float]:
+    return [float(n / max(1, of)) for n, of in counts]
+
+
+def _chain(steps: Sequence[Step], ids: Tensor) -> Any:
+    """For each step (drafts that are right, drafts tested), a draft being tested where all before it are right."""
+    alive = torch.ones(len(steps[0].valid), dtype=torch.bool)
+    counts = np.zeros((len(steps), 2))
+    for j, step in enumerate(steps):
+        alive = alive & step.valid
+        same = ids[step.logits.argmax(-1)] == step.actual
+        counts[j] = int((alive & same).sum()), int(alive.sum())
+        alive = alive & same
+    return counts
+
+
+def add_command(commands: Any) -> None:
+    text = "train a head on dialogues, whose features are computed first"
+    command = commands.add_parser("fit", help=text, description=text)
+    command.add_argument("dialogues", type=Path, nargs="*", help="files that collect wrote")
+    command.add_argument(
+        "--features",
+        type=Path,
+        nargs="+",
+        required=True,
+        help="folders to keep features in; those of the files go to the first",
+    )
+    command.add_argument("--out", type=Path, required=True, help="folder for checkpoints, and the head in head/")
+    command.add_argument(
+        "--minutes", type=float, default=Recipe().minutes, help="of computing, over all starts (default: %(default)g)"
+    )
+    command.add_argument("--model", default="embedded", help="the target: embedded, a folder, or a hub id")
+    command.add_argument("--name", default="", help="the target's name to write into the head (default: the model's)")
+    command.add_argument(
+        "--layers", type=_layers, help="three layers whose input states the head reads, such as 3,16,29"
+    )
+    command.add_argument("--draft-vocab", type=int, default=Recipe().draft_vocab)
+    command.add_argument("--threads", type=int)
+    command.add_argument("--offline", action="store_true", help="never use the network")
+    command.set_defaults(run=run)
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+def run(args: argparse.Namespace) -> None:
+    """Raises EngineError."""
+    from engine.hardware import default_threads
+    from engine.loading import load
+    from engine.model import Model
+    from engine.places import find
+
+    def report(line: str) -> None:
+        print(line, flush=True)
+
+    target = read_target(find(args.model, args.offline, _silent, tiles=True))
+    layers = (*(args.layers or default_layers(target.shape.layers)), target.shape.layers)
+    stores = [FeatureStore(folder, args.model, layers, target.shape.hidden) for folder in args.features]
+    if args.dialogues:
+        loaded = load(args.model, threads=args.threads, offline=args.offline, progress=_silent)
+        dialogues = [d for path in args.dialogues for d in read_dialogues(path)]
+        begin_s = perf_counter()
+
+        def done(tokens: int, total: int) -> None:
+            left_s = (perf_counter() - begin_s) / tokens * (total - tokens)
+            report(f"features: {tokens}/{total} tokens, {written(left_s)} left")
+
+        fill(stores[0], Model(loaded.network, loaded.context_len), dialogues, done)
+        del loaded
+    torch.set_num_threads(args.threads or default_threads())
+    recipe = Recipe(minutes=args.minutes, draft_vocab=args.draft_vocab)
+    args.out.mkdir(parents=True, exist_ok=True)
+    stop = [token_id for token_id in (target.config.get("eos_token_id"),) if isinstance(token_id, int)]
+    training = Run(args.out, stores, target, recipe, args.name or args.model, stop)
+    report(f"{len(training.train)} dialogues to train on, {len(training.test)} held out")
+    training.go(report)
+
+
+def _silent(phase: str, fraction: float | None) -> None:
+    """Takes the progress of loading, and keeps it to itself."""

@@ -1,0 +1,65 @@
+"""The few tensors of the target that a head is trained with, in float32."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.errors import EngineError
+from engine.llama_shape import LlamaShape, refusal
+from engine.places import Place
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTensors:
+    """config: as the model's config.json holds it. embedding, output [V, hidden]; norm [hidden]; last_layer: the last
+    decoder layer's tensors by their names within it, e.g. "self_attn.q_proj.weight"."""
+
+    config: dict[str, Any]
+    shape: LlamaShape
+    embedding: Tensor
+    output: Tensor
+    norm: Tensor
+    last_layer: dict[str, Tensor]
+
+
+def read_target(place: Place) -> TargetTensors:
+    """Raises EngineError for a model that is not of the Llama family, or whose files lack something."""
+    config = json.loads((place.folder / "config.json").read_text("utf-8"))
+    if "rope_parameters" not in config and "rope_theta" in config:  # as older files have it
+        config["rope_parameters"] = {"rope_type": "default", "rope_theta": config["rope_theta"]}
+    if reason := refusal(config):
+        raise EngineError(f"{place.name} cannot have a head trained, since {reason}: choose a Llama-family model.")
+    shape = LlamaShape.read(config)
+    at = f"model.layers.{shape.layers - 1}."
+    outer = ["model.embed_tokens.weight", "model.norm.weight"] + ([] if shape.tied else ["lm_head.weight"])
+    found = _tensors(place, lambda name: name in outer or name.startswith(at))
+    try:
+        embedding, norm = found["model.embed_tokens.weight"], found["model.norm.weight"]
+        output = embedding if shape.tied else found["lm_head.weight"]
+    except KeyError as error:
+        raise EngineError(f"{place.name} has no tensor {error}: fetch the model again.") from error
+    layer = {name.removeprefix(at): tensor for name, tensor in found.items() if name.startswith(at)}
+    return TargetTensors(config, shape, embedding, output, norm, layer)
+
+
+def _tensors(place: Place, wanted: Any) -> dict[str, Tensor]:
+    if place.tiles:
+        from engine.convert import read_tiles
+
+        matrices, vectors = read_tiles(place.folder)
+        found = {name: torch.from_numpy(blocks.dequantised()) for name, blocks in matrices.items() if wanted(name)}
+        return found | {name: torch.from_numpy(vector) for name, vector in vectors.items() if wanted(name)}
+    return {name: tensor for path in sorted(place.folder.glob("*.safetensors")) for name, tensor in _file(path, wanted)}
+
+
+def _file(path: Path, wanted: Any) -> list[tuple[str, Tensor]]:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        return [(name, file.get_tensor(name).float()) for name in file.keys() if wanted(name)]  # noqa: SIM118
