@@ -1,0 +1,235 @@
+"""collect: what it writes is what the target says, it goes on where it stopped, and a stop costs only what was running."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+from engine.config import Message
+from engine.model import Model, Span, keep_features
+from engine.train import collect as module
+from engine.train.__main__ import main
+from engine.train.collect import TEMPERATURES, collect, trim
+from engine.train.dialogues import Dialogue, read_dialogues
+from engine.train.features import FeatureStore
+from tests.fakes import FakeLoaded, FakeNetwork, byte_tokenizer, hashed_logits
+
+TOKENIZER = byte_tokenizer()
+STOP = 256
+HIDDEN = 2
+_LANGUAGE = hashed_logits(257)
+
+
+def logits_of(ids: tuple[int, ...]) -> np.ndarray:
+    """Lower-case letters, and an end after some twenty of them."""
+    row = _LANGUAGE(ids) - 9.0
+    row[97:123] += 9.0
+    row[STOP] += 10.5
+    return row
+
+
+class Network(FakeNetwork):
+    """Hidden states are position and token. Interrupted in a pass, if it is told which."""
+
+    def __init__(self, interrupted_at: int | None = None) -> None:
+        super().__init__(257, logits_of)
+        self.interrupted_at = interrupted_at
+
+    def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
+        if len(self.rows) == self.interrupted_at:
+            raise KeyboardInterrupt
+        for layer in (0, 2):
+            keep_features(layer, np_stack(positions, token_ids), spans)
+        return super().__call__(token_ids, positions, spans, logit_rows)
+
+
+def np_stack(positions: Tensor, token_ids: Tensor) -> Tensor:
+    return positions.new_tensor([positions.tolist(), token_ids.tolist()]).T.float()
+
+
+def collected(out: Path, tokens: int, network: Network | None = None, **more: object) -> list[str]:
+    """What it reported."""
+    said: list[str] = []
+    settings = {"batch": 6, "seed": 0} | more
+    collect(Model(network or Network(), 8192), TOKENIZER, out, tokens=tokens, report=said.append, **settings)  # type: ignore[arg-type]
+    return said
+
+
+def texts(dialogue: Dialogue) -> tuple[str, str]:
+    ids, at = dialogue.ids, dialogue.prompt_len
+    return bytes(i for i in ids[:at] if i < 256).decode(), bytes(i for i in ids[at:] if i < 256).decode()
+
+
+def test_dialogues_are_whole_and_say_what_the_target_says(tmp_path: Path) -> None:
+    collected(out := tmp_path / "out.jsonl", 1200)
+    found = list(read_dialogues(out))
+    assert sum(d.reply_len for d in found) >= 1200
+    for d in found:
+        assert texts(d)[0].startswith("<user>") and texts(d)[0].endswith("<assistant>")
+        assert d.ids[-1] == STOP or d.reply_len in (module.REPLY_TOKENS, module.LONG_REPLY_TOKENS)
+        assert STOP not in d.ids[d.prompt_len : -1]
+        if d.temperature == 0.0:
+            said = [int(logits_of(d.ids[:n]).argmax()) for n in range(d.prompt_len, len(d.ids))]
+            assert said == list(d.ids[d.prompt_len :])
+    assert {d.temperature for d in found} == set(TEMPERATURES)
+    assert len({d.ids[: d.prompt_len] for d in found}) == len(found)
+
+
+def test_second_turns_come_behind_the_first_reply(tmp_path: Path) -> None:
+    collected(out := tmp_path / "out.jsonl", 2500)
+    found = [texts(d) for d in read_dialogues(out)]
+    seconds = [prompt for prompt, _ in found if prompt.count("<user>") == 2]
+    assert 0.05 * len(found) < len(seconds) < 0.4 * len(found)
+    for second in seconds:
+        assert any(second.startswith(f"{prompt}{reply}\n<user>") for prompt, reply in found)
+
+
+def test_invented_turns_are_the_targets_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "INVENTED", 1.0)
+    collected(out := tmp_path / "out.jsonl", 500)
+    for prompt, _ in map(texts, read_dialogues(out)):
+        users = [part.split("\n")[0] for part in prompt.split("<user>")[1:]]
+        assert all(user.isalpha() and user.islower() for user in users)
+
+
+def test_hidden_states_are_kept_in_the_same_order(tmp_path: Path) -> None:
+    out, folder = tmp_path / "out.jsonl", tmp_path / "features"
+    collected(out, 600, store=FeatureStore(folder, "fake", (0, 2), HIDDEN))
+    store = FeatureStore(folder, "fake", (0, 2), HIDDEN)
+    assert [entry.dialogue for entry in store.entries] == list(read_dialogues(out))
+    for entry in store.entries:
+        states = store.states(entry)
+        assert states[:, 1, 0].tolist() == list(range(len(entry.dialogue.ids)))
+        assert states[:, 0, 1].tolist() == list(entry.dialogue.ids)
+
+
+def test_started_again_it_goes_on_with_new_prompts(tmp_path: Path) -> None:
+    collected(out := tmp_path / "out.jsonl", 600)
+    before = out.read_text()
+    had = {d.ids[: d.prompt_len] for d in read_dialogues(out)}
+    said = collected(out, 1500)
+    assert out.read_text().startswith(before)
+    found = list(read_dialogues(out))
+    assert sum(d.reply_len for d in found) >= 1500
+    assert len({d.ids[: d.prompt_len] for d in found}) == len(found) > len(had)
+    assert f"{len(found):,} dialogues" in said[-1]
+    content = out.read_text()
+    collected(out, 1500)
+    assert out.read_text() == content, "the goal was reached: nothing more to do"
+
+
+def test_the_same_seed_collects_the_same_and_another_does_not(tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        collected(tmp_path / name, 400, seed=seed)
+    a, b, c = ((tmp_path / name).read_text() for name in "abc")
+    assert a == b != c
+
+
+def test_a_line_cut_short_is_dropped_before_more_is_written(tmp_path: Path) -> None:
+    collected(out := tmp_path / "out.jsonl", 400)
+    whole = out.read_text()
+    out.write_text(whole + '{"prompt_len":3,"temperature":0.0,"ids":[1,2')
+    trim(out)
+    assert out.read_text() == whole
+    collected(out, 800)
+    assert all(json.loads(line)["ids"] for line in out.read_text().splitlines())
+    assert out.read_text().startswith(whole)
+
+
+def test_an_interrupt_costs_only_what_was_running(tmp_path: Path) -> None:
+    out, folder = tmp_path / "out.jsonl", tmp_path / "features"
+    said: list[str] = []
+    store = FeatureStore(folder, "fake", (0, 2), HIDDEN)
+    with pytest.raises(KeyboardInterrupt):
+        collect(
+            Model(Network(interrupted_at=120), 8192), TOKENIZER, out,
+            tokens=10**6, batch=6, seed=0, store=store, report=said.append,
+        )  # fmt: skip
+    found = list(read_dialogues(out))
+    assert found and [entry.dialogue for entry in store.entries] == found
+    assert f"stopped: {len(found)} dialogues" in said[-1] and "the same command goes on from here" in said[-1]
+    collected(out, sum(d.reply_len for d in found) + 300, store=FeatureStore(folder, "fake", (0, 2), HIDDEN))
+    assert list(read_dialogues(out))[: len(found)] == found
+
+
+def test_progress_says_what_there_is_and_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REPORT_S", 0.0)
+    said = collected(tmp_path / "out.jsonl", 600)
+    assert "dialogues" in said[0] and "of 600 reply tokens" in said[0] and "tokens/s" in said[0] and "left" in said[0]
+    assert said[-1].startswith("done: ")
+
+
+def test_prompts_that_leave_no_room_for_a_reply_are_passed_over(tmp_path: Path) -> None:
+    context = module.REPLY_TOKENS + 200
+    collect(Model(Network(), context), TOKENIZER, out := tmp_path / "o", tokens=400, batch=4, seed=0, report=print)
+    assert all(d.prompt_len <= 200 for d in read_dialogues(out))
+
+
+@pytest.fixture
+def fake_load(monkeypatch: pytest.MonkeyPatch) -> Callable[[Network], None]:
+    def use(network: Network) -> None:
+        monkeypatch.setattr(module, "load", lambda *args, **named: FakeLoaded(network, TOKENIZER, context_len=8192))
+        monkeypatch.setattr(module, "_sizes", lambda network: (2, HIDDEN))
+
+    return use
+
+
+def test_the_command_line(
+    tmp_path: Path, fake_load: Callable[[Network], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_load(Network())
+    folder, passages = tmp_path / "features", tmp_path / "texts.txt"
+    passages.write_text("A quagga is an animal. Nobody has seen one for a long time, and nobody will again. " * 20)
+    out = tmp_path / "new" / "out.jsonl"
+    command = ["collect", "--out", str(out), "--tokens", "300", "--batch", "4", "--passages", str(passages)]
+    assert main([*command, "--features", str(folder), "--layers", "0"]) == 0
+    assert "passages" in (told := capsys.readouterr().err) and "done: " in told
+    assert len(FeatureStore(folder, "embedded", (0, 2), HIDDEN).entries) == len(list(read_dialogues(out)))
+
+
+def test_an_interrupted_command_says_so(
+    tmp_path: Path, fake_load: Callable[[Network], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_load(Network(interrupted_at=20))
+    assert main(["collect", "--out", str(tmp_path / "out.jsonl")]) == 130
+    told = capsys.readouterr().err
+    assert "stopped: " in told and "interrupted" in told and "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "x.jsonl.gz"], "name a .jsonl file"),
+        (["--out", "."], "name another file with --out"),
+        (["--out", "x.jsonl", "--passages", "nowhere.txt"], "nowhere.txt cannot be read"),
+    ],
+)
+def test_what_cannot_work_is_one_sentence(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["collect", *arguments]) == 1
+    told = capsys.readouterr().err
+    assert message in told and told.startswith("train: ")
+
+
+@pytest.mark.parametrize("arguments", [["--tokens", "0"], ["--layers", "early"], ["--batch", "many"]])
+def test_options_are_checked(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["collect", "--out", "x.jsonl", *arguments])
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_the_opening_ends_where_the_users_turn_begins() -> None:
+    said = [Message("user", "Hello"), Message("assistant", "Hi.")]
+    assert bytes(module._opening(TOKENIZER, [])) == b"<user>"
+    assert bytes(module._opening(TOKENIZER, said)) == b"<user>Hello\n<assistant>Hi.\n<user>"
