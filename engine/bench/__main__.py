@@ -10,6 +10,9 @@ from pathlib import Path
 from engine.bench import contexts, peers, quality, replies, rows
 from engine.errors import EngineError
 
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, also where the figures so far were written."""
+
 
 def parser() -> argparse.ArgumentParser:
     """Each command's `run(args)` measures, prints, and returns what --json writes."""
@@ -45,10 +48,10 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print("bench: interrupted.", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     if args.json:
         args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    return 0
+    return INTERRUPTED if report.get("partial") else 0
 
 
 if __name__ == "__main__":

@@ -9,19 +9,21 @@ from dataclasses import replace
 from typing import Any
 
 from engine.bench.costs import PARTS, costs_of
+from engine.bench.drafts import draft_table
 from engine.bench.options import (
-    add_k_option,
+    add_drafter_options,
     add_model_options,
     add_prompt_options,
     engine_of,
+    params_of,
     prompts_of,
     settings_of,
     tell,
 )
-from engine.bench.pairs import PairRun, figures, reply
-from engine.bench.progress import Pace
+from engine.bench.pairs import PairRun, drafts_of, figures, reply
+from engine.bench.progress import Interruptible, Pace, marked
 from engine.bench.prompts import Prompt
-from engine.config import DecodingParams, Message, SamplingParams
+from engine.config import DecodingParams, Message
 from engine.engine import Engine
 from engine.errors import EngineError
 
@@ -35,7 +37,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     text = f"plain and speculative decoding behind prompts of {', '.join(map(str, CONTEXTS))} tokens"
     command = commands.add_parser("contexts", help=text, description=text)
     add_prompt_options(command, max_new_tokens=64)
-    add_k_option(command)
+    add_drafter_options(command)
     command.add_argument("--samples", type=int, default=3, help="texts for each length (default: %(default)s)")
     add_model_options(command)
     command.set_defaults(run=run)
@@ -46,21 +48,27 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.samples < 1:
         raise EngineError("--samples must be at least 1.")
     prompts = prompts_of(args)
-    params = DecodingParams(SamplingParams(seed=0), "ngram", args.k, max_new_tokens=args.max_new_tokens, probe_every=0)
+    params = replace(params_of(args, args.k), probe_every=0)
+    interruptible = Interruptible()
     with engine_of(args) as engine:
-        report = report_of(measure(engine, prompts, params, args.samples, tell))
-        report["settings"] = settings_of(args, engine, drafter="ngram", k=args.k, samples=args.samples)
+        report = report_of(measure(engine, prompts, params, args.samples, tell, interruptible))
+        report["settings"] = settings_of(args, engine, samples=args.samples)
     print(table(report))
-    return report
+    return marked(report, interruptible)
 
 
 def measure(
-    engine: Engine, prompts: Sequence[Prompt], params: DecodingParams, samples: int, report: Callable[[str], None]
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    params: DecodingParams,
+    samples: int,
+    report: Callable[[str], None],
+    interruptible: Interruptible | None = None,
 ) -> dict[int, list[PairRun]]:
     """Runs by context, `samples` each, all contexts in turn; which of plain and speculative goes first alternates.
 
-    Both answer the same prompt under one conversation's name, so that its prompt is read once. Contexts that leave the
-    model no room for the reply are left out.
+    Both answer the same prompt under one conversation's name, so that its prompt is read once (by a head that reads along, once more). Contexts that leave the
+    model no room for the reply are left out. Ctrl-C ends it with what there is, which `interruptible` then tells.
     """
     plain = replace(params, num_speculative_tokens=0)
     room = engine.facts().context_len - params.max_new_tokens
@@ -69,14 +77,14 @@ def measure(
         report(f"a context of {context} is left out: this model reads {engine.facts().context_len} tokens")
     runs: dict[int, list[PairRun]] = {context: [] for context in fitting}
     pace = Pace(samples * len(fitting), report)
-    for sample in range(samples):
-        for n, context in enumerate(fitting):
+    with interruptible or Interruptible():
+        for i, (sample, context) in enumerate((sample, context) for sample in range(samples) for context in fitting):
             prompt = long_prompt(engine, prompts, context, sample * len(prompts) // samples)
             replies = {}
-            for lane in (plain, params) if (sample + n) % 2 else (params, plain):
+            for lane in (plain, params) if (sample + fitting.index(context)) % 2 else (params, plain):
                 replies[lane is plain] = reply(engine, prompt, lane, f"{context}/{sample}")
             runs[context].append(PairRun(prompt, replies[True], replies[False], params.num_speculative_tokens))
-            pace(sample * len(fitting) + n + 1, f"context {context}: {len(replies[True].ids)} tokens")
+            pace(i + 1, f"context {context}: {len(replies[True].ids)} tokens")
     return runs
 
 
@@ -95,7 +103,7 @@ def long_prompt(engine: Engine, prompts: Sequence[Prompt], tokens: int, first: i
 
 
 def report_of(runs: dict[int, list[PairRun]]) -> dict[str, Any]:
-    """`contexts`: by length, speeds over all samples, and `costs` of a round (see `costs_of`)."""
+    """`contexts`: by length, speeds over all samples, `costs` of a round (see `costs_of`), `drafts` (see `draft_figures`)."""
     names = ("plain_tok_s", "spec_tok_s", "speedup", "alpha", "acceptance_length")
     return {
         "contexts": {
@@ -104,14 +112,16 @@ def report_of(runs: dict[int, list[PairRun]]) -> dict[str, Any]:
                 "prompt_tokens": sum(run.plain.summary.prompt_tokens for run in found) / len(found),
                 "tokens": sum(len(run.plain.ids) for run in found),
                 "costs": costs_of(found),
+                "drafts": drafts_of(found),
             }
             for context, found in runs.items()
+            if found  # an end before the end may leave the longest without
         }
     }
 
 
 def table(report: dict[str, Any]) -> str:
-    """For a terminal: speeds, then the parts of a plain round and of a speculative one, in milliseconds."""
+    """For a terminal: speeds, then the parts of a plain round and of a speculative one, in milliseconds; then the drafts."""
     heads = ["plain tok/s", "spec tok/s", *(f"plain {part}" for part in PARTS[1:]), *(f"spec {part}" for part in PARTS)]
     lines = [f"{'context':>8}{'tokens':>8}" + "".join(f"{head:>14}" for head in heads)]
     for context, row in report["contexts"].items():
@@ -120,4 +130,5 @@ def table(report: dict[str, Any]) -> str:
         cells += [plain and plain[f"{part}_ms"] for part in PARTS[1:]] + [spec and spec[f"{part}_ms"] for part in PARTS]
         written = "".join(f"{'-' if cell is None else f'{cell:.2f}':>14}" for cell in cells)
         lines.append(f"{context:>8}{row['tokens']:>8}{written}")
-    return "\n".join(lines)
+    drafts = draft_table({context: row["drafts"] for context, row in report["contexts"].items()})
+    return "\n".join([*lines, "", drafts])

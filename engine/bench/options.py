@@ -17,6 +17,9 @@ from engine.errors import EngineError, InvalidParams
 WARM_UP_TOKENS = 16
 """An engine of the benchmark allows at least so many, whatever --max-new-tokens says."""
 
+USELESS = "useless"
+"""The drafter of `engine.bench.useless`."""
+
 
 def add_model_options(command: argparse.ArgumentParser) -> None:
     """What is loaded, where it runs, and where the figures go."""
@@ -39,13 +42,22 @@ def add_prompt_options(command: argparse.ArgumentParser, max_new_tokens: int = 1
     command.add_argument("--max-new-tokens", type=int, default=max_new_tokens)
 
 
-def add_k_option(command: argparse.ArgumentParser, several: bool = False) -> None:
-    text = f"draft tokens a round, 0 to {MAX_K}{', or several such as 3,7' if several else ''} (default: %(default)s)"
-    command.add_argument("--k", type=_whole_numbers if several else int, default="3" if several else 3, help=text)
+def add_drafter_options(command: argparse.ArgumentParser, several: bool = False) -> None:
+    """--drafter, --head, and --k: a number or None for auto, or with `several` a list of these."""
+    command.add_argument(
+        "--drafter", default="auto",
+        help="auto (the best there is), none, ngram, head, both, the name or folder of a head or a model, or useless "
+        "(random guesses in place of the real ones) (default: %(default)s)",
+    )  # fmt: skip
+    command.add_argument(
+        "--head", metavar="FOLDER", help="the head for auto, head, both and useless (default: the target's own)"
+    )
+    more = ", or several such as 3,7,auto" if several else ""
+    text = f"draft tokens a round, 0 to {MAX_K}, or auto, as many as pay{more} (default: %(default)s)"
+    command.add_argument("--k", type=_ks if several else _k, default="auto", help=text)
 
 
 def add_sampling_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--drafter", default="ngram", help="none, ngram, or a model (default: %(default)s)")
     command.add_argument("--temperature", type=float, default=0.0)
     command.add_argument("--top-p", type=float, default=1.0)
     command.add_argument("--seed", type=int, default=0)
@@ -63,12 +75,22 @@ def _threads(text: str) -> int:
 _threads.__name__ = "whole number"
 
 
-def _whole_numbers(text: str) -> list[int]:
-    """ "3,7" -> [3, 7]; for argparse, which turns the ValueError into its sentence."""
-    return list(dict.fromkeys(int(part) for part in text.split(",")))
+def _k(text: str) -> int | None:
+    """ "3" -> 3, "auto" -> None; for argparse, which turns the ValueError into its sentence."""
+    return None if text.strip() == "auto" else int(text)
 
 
-_whole_numbers.__name__ = "list of whole numbers"  # what argparse calls it there
+def _ks(text: str) -> list[int | None]:
+    """ "3,7,auto" -> [3, 7, None]."""
+    return list(dict.fromkeys(_k(part) for part in text.split(",")))
+
+
+_k.__name__, _ks.__name__ = "whole number or auto", "list of whole numbers or auto"  # what argparse calls them there
+
+
+def told_k(k: int | None) -> int | str:
+    """As it is asked for: None is "auto"."""
+    return "auto" if k is None else k
 
 
 def prompts_of(args: argparse.Namespace) -> list[Prompt]:
@@ -81,22 +103,32 @@ def prompts_of(args: argparse.Namespace) -> list[Prompt]:
     return prompts
 
 
-def params_of(args: argparse.Namespace, k: int) -> DecodingParams:
-    """Raises InvalidParams."""
-    sampling = SamplingParams(temperature=args.temperature, top_p=args.top_p, seed=args.seed)
-    name = args.drafter if args.drafter in ("none", "ngram") else "draft_model"
-    return DecodingParams(sampling, name, k, args.rule, args.max_new_tokens)
+def params_of(args: argparse.Namespace, k: int | None) -> DecodingParams:
+    """Greedy with seed 0 where the command has no sampling options. Raises InvalidParams."""
+    options = {name: getattr(args, name) for name in ("temperature", "top_p", "seed") if hasattr(args, name)}
+    sampling = SamplingParams(**{"seed": 0} | options)
+    rule = getattr(args, "rule", Rule.REJECTION)
+    return DecodingParams(sampling, drafters_of(args)[1], k, rule, args.max_new_tokens)
+
+
+def drafters_of(args: argparse.Namespace) -> tuple[str, str]:
+    """What the engine loads, and which of it a request names: `EngineConfig.drafter`, `DecodingParams.drafter`."""
+    if args.drafter in ("none", "ngram"):
+        return args.drafter, args.drafter
+    if args.drafter in ("auto", "head", "both", USELESS):
+        return args.head or "auto", "auto" if args.drafter == USELESS else args.drafter
+    return args.drafter, "auto"  # the engine finds out whether that is a head or a model
 
 
 @contextmanager
-def engine_of(args: argparse.Namespace, drafter: str = "ngram") -> Iterator[Engine]:
+def engine_of(args: argparse.Namespace) -> Iterator[Engine]:
     """An engine that is ready, closed on leaving. Raises EngineError."""
     config = EngineConfig(
-        args.target, drafter, args.device, args.threads, args.offline,
+        args.target, drafters_of(args)[0], args.device, args.threads, args.offline,
         max_new_tokens=max(args.max_new_tokens, WARM_UP_TOKENS), kernel=args.kernel,
         quant=args.quant,
     )  # fmt: skip
-    engine = Engine(config)
+    engine = _engine(args, config)
     try:
         status = engine.wait_ready()
         if status.state is not State.READY:
@@ -108,11 +140,22 @@ def engine_of(args: argparse.Namespace, drafter: str = "ngram") -> Iterator[Engi
         engine.close()
 
 
+def _engine(args: argparse.Namespace, config: EngineConfig) -> Engine:
+    if args.drafter != USELESS:
+        return Engine(config)
+    from engine.bench.useless import UselessEngine
+
+    return UselessEngine(config, params_of(args, None).sampling.seed or 0)
+
+
 def settings_of(args: argparse.Namespace, engine: Engine, **more: Any) -> dict[str, Any]:
     """What ran, where, and every option that shaped the figures."""
     facts = engine.facts()
-    names = ("drafter", "temperature", "top_p", "rule", "max_new_tokens", "seed")
-    told = {name: getattr(args, name) for name in names if hasattr(args, name)}
+    names = ("drafter", "head", "temperature", "top_p", "rule", "max_new_tokens", "seed")
+    told = {name: value for name in names if (value := getattr(args, name, None)) is not None}
+    if hasattr(args, "k"):
+        ks = [told_k(k) for k in args.k] if isinstance(args.k, list) else [told_k(args.k)]
+        told["k"] = ks if len(ks) > 1 else ks[0]
     fixed = {"target": facts.target, "weights": facts.weights, "kernel": facts.kernel, "threads": facts.threads}
     return fixed | told | more
 

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.bench.progress import Pace
+from engine.bench.drafts import draft_figures
+from engine.bench.options import told_k
+from engine.bench.progress import Interruptible, Pace
 from engine.bench.prompts import CATEGORIES, Prompt
-from engine.config import DecodingParams, Message
+from engine.config import DecodingParams, Message, Rule
 from engine.engine import Engine
 from engine.errors import ContextFull, EngineError
 from engine.events import Event, Finished, FinishReason, Round
@@ -37,12 +39,16 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class PairRun:
-    """The same prompt, seed and limits, plain and speculative with K = k."""
+    """The same prompt, seed and limits, plain and speculative with K = k (None: auto).
+
+    same_text: whether both are meant to be the same text, see `promises_same_text`.
+    """
 
     prompt: Prompt
     plain: Reply
     spec: Reply
     k: int | None = 0
+    same_text: bool = True
 
     @property
     def first_difference(self) -> int | None:
@@ -51,6 +57,11 @@ class PairRun:
             return None
         both = zip(self.plain.ids, self.spec.ids, strict=False)
         return next((i for i, (a, b) in enumerate(both) if a != b), min(len(self.plain.ids), len(self.spec.ids)))
+
+
+def promises_same_text(params: DecodingParams) -> bool:
+    """Whether speculation leaves the text as it is. Else it leaves the distribution that the text is drawn from."""
+    return params.sampling.temperature == 0.0 or params.rule is Rule.SHARED_NOISE
 
 
 def reply(engine: Engine, prompt: Prompt, params: DecodingParams, conversation: str = "") -> Reply:
@@ -71,11 +82,13 @@ def run_pairs(
     params: DecodingParams,
     report: Callable[[str], None],
     ks: Sequence[int | None] = (),
+    interruptible: Interruptible | None = None,
 ) -> list[PairRun]:
     """All prompts, each once plain and once with each K of `ks` (the params' own if there are none); one run for each K.
 
     Which goes first alternates, and one prompt is played beforehand to warm up. All sides run without probes: the plain
-    side is the whole baseline here. Prompts longer than the context are left out. Ctrl-C ends it with the runs so far.
+    side is the whole baseline here. Prompts longer than the context are left out. Ctrl-C ends it with the runs so far,
+    which `interruptible` then tells.
     """
     ks = ks or (params.num_speculative_tokens,)
     lanes = [replace(params, probe_every=0, num_speculative_tokens=k) for k in (0, *ks)]
@@ -84,7 +97,8 @@ def run_pairs(
         reply(engine, Prompt("", "Say hello, hello, hello."), warm_up)
     runs: list[PairRun] = []
     pace = Pace(len(prompts), report)
-    try:
+    same_text = promises_same_text(params)
+    with interruptible or Interruptible() as end:
         for n, prompt in enumerate(prompts, 1):
             order = range(len(lanes)) if n % 2 else reversed(range(len(lanes)))
             try:
@@ -92,30 +106,44 @@ def run_pairs(
             except ContextFull as error:
                 pace(n, f"left out: {error}")
                 continue
-            fresh = [PairRun(prompt, replies[0], replies[i], k) for i, k in enumerate(ks, 1)]
+            fresh = [PairRun(prompt, replies[0], replies[i], k, same_text) for i, k in enumerate(ks, 1)]
             runs += fresh
             pace(n, f"{prompt.category}: {_progress(fresh)}")
-    except KeyboardInterrupt:
+    if end.partial:
         report(f"interrupted: the figures are about {len(runs) // len(ks)} of {len(prompts)} prompts")
     return runs
 
 
 def run_baselines(
-    engine: Engine, prompts: Sequence[Prompt], params: DecodingParams, report: Callable[[str], None]
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    params: DecodingParams,
+    report: Callable[[str], None],
+    interruptible: Interruptible | None = None,
 ) -> dict[str, Any]:
     """The live baseline (probes in the midst of speculation) against plain-only runs of the same replies.
 
-    Both are ratios of sums over all prompts; which of the two runs goes first alternates. Keys: live_tok_s, plain_tok_s,
-    ratio (live over plain-only), probes, prompts.
+    Both are ratios of sums over all prompts; which of the two runs goes first alternates. Prompts longer than the context
+    are left out, and Ctrl-C ends it with those so far. Keys: live_tok_s, plain_tok_s, ratio (live over plain-only), probes
+    (with K = auto also the rounds played plain by choice), prompts.
     """
     plain = replace(params, num_speculative_tokens=0)
     reply(engine, Prompt("", "Say hello, hello, hello."), replace(params, max_new_tokens=16))
     sides: dict[bool, list[Summary]] = {True: [], False: []}
     pace = Pace(len(prompts), report)
-    for n, prompt in enumerate(prompts, 1):
-        for live in (True, False) if n % 2 else (False, True):
-            sides[live].append(reply(engine, prompt, params if live else plain).summary)
-        pace(n, f"{prompt.category}: {sides[True][-1].baseline.n} probes")
+    with interruptible or Interruptible() as end:
+        for n, prompt in enumerate(prompts, 1):
+            order = (True, False) if n % 2 else (False, True)
+            try:
+                found = {live: reply(engine, prompt, params if live else plain).summary for live in order}
+            except ContextFull as error:
+                pace(n, f"left out: {error}")
+                continue
+            for live, side in sides.items():
+                side.append(found[live])
+            pace(n, f"{prompt.category}: {found[True].baseline.n} probes")
+    if end.partial:
+        report(f"interrupted: the figures are about {len(sides[True])} of {len(prompts)} prompts")
     plain_rounds = {live: sum(s.rounds - s.spec_rounds for s in side) for live, side in sides.items()}
     plain_s = {live: sum(s.plain_s for s in side) for live, side in sides.items()}
     live_tok_s, plain_tok_s = (_ratio(plain_rounds[live], plain_s[live]) for live in (True, False))
@@ -124,22 +152,27 @@ def run_baselines(
         "plain_tok_s": plain_tok_s,
         "ratio": _ratio(live_tok_s or 0.0, plain_tok_s or 0.0),
         "probes": plain_rounds[True],
-        "prompts": len(prompts),
+        "prompts": len(sides[True]),
     }
 
 
 def _progress(runs: Sequence[PairRun]) -> str:
     plain = runs[0].plain
-    lanes = [
-        f"K = {run.k} {run.spec.summary.overall_tok_s or 0:.1f} tok/s "
-        + ("same text" if run.first_difference is None else f"differs at token {run.first_difference}")
-        for run in runs
-    ]
+    lanes = [f"K = {told_k(run.k)} {run.spec.summary.overall_tok_s or 0:.1f} tok/s{_compared(run)}" for run in runs]
     return f"{len(plain.ids)} tokens, plain {plain.summary.overall_tok_s or 0:.1f} tok/s, {', '.join(lanes)}"
 
 
+def _compared(run: PairRun) -> str:
+    if not run.same_text:
+        return ""
+    return " same text" if run.first_difference is None else f" differs at token {run.first_difference}"
+
+
 def figures(runs: Sequence[PairRun]) -> dict[str, Any]:
-    """The figures of a group of runs. speedup: ratio of summed decode times over the same number of tokens."""
+    """The figures of a group of runs. speedup: ratio of the speeds of decoding, whatever rounds the speculative side played.
+
+    identical: replies of the same text, None where that is not promised.
+    """
     plain_tok_s = _ratio(sum(r.plain.decoded for r in runs), sum(r.plain.summary.decode_s for r in runs))
     spec_tok_s = _ratio(sum(r.spec.decoded for r in runs), sum(r.spec.summary.decode_s for r in runs))
     plain_request = _ratio(sum(len(r.plain.ids) for r in runs), sum(r.plain.request_s for r in runs))
@@ -156,7 +189,7 @@ def figures(runs: Sequence[PairRun]) -> dict[str, Any]:
         "alpha": _ratio(accepted, accepted + sum(s.rejected for s in specs)),
         "acceptance_length": _ratio(emitted, rounds),
         "draft_acceptance_rate": _ratio(accepted, drafted),
-        "identical": sum(r.first_difference is None for r in runs),
+        "identical": sum(r.first_difference is None for r in runs) if all(r.same_text for r in runs) else None,
         "prompts": len(runs),
         "ttft_s": statistics.median(s.ttft_s or 0.0 for s in specs) if specs else None,
         "plain_ttft_s": statistics.median(r.plain.summary.ttft_s or 0.0 for r in runs) if runs else None,
@@ -168,12 +201,19 @@ def figures(runs: Sequence[PairRun]) -> dict[str, Any]:
 
 
 def report_of(runs: Sequence[PairRun]) -> dict[str, Any]:
-    """`overall` and `categories`, in the form that --json writes."""
-    present = [category for category in CATEGORIES if any(r.prompt.category == category for r in runs)]
+    """`overall` and `categories` (see `figures`) and `drafts` by the same names, in the form that --json writes."""
+    groups = {c: found for c in CATEGORIES if (found := [run for run in runs if run.prompt.category == c])}
+    categories = {category: figures(found) for category, found in groups.items()}
     return {
         "overall": figures(runs),
-        "categories": {c: figures([r for r in runs if r.prompt.category == c]) for c in present},
+        "categories": categories,
+        "drafts": {name: drafts_of(found) for name, found in [*groups.items(), ("overall", runs)]},
     }
+
+
+def drafts_of(runs: Sequence[PairRun]) -> dict[str, Any]:
+    """See `draft_figures`."""
+    return draft_figures([r for run in runs for r in run.spec.rounds], figures(runs)["plain_tok_s"])
 
 
 def table(report: dict[str, Any]) -> str:

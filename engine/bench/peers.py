@@ -20,19 +20,21 @@ from typing import Any
 
 from engine.bench import llama_server, transformers_peer
 from engine.bench.options import (
-    add_k_option,
+    add_drafter_options,
     add_model_options,
     add_prompt_options,
     engine_of,
+    params_of,
     prompts_of,
     settings_of,
     tell,
+    told_k,
 )
 from engine.bench.pairs import reply
-from engine.bench.progress import Pace
+from engine.bench.progress import Interruptible, Pace, marked
 from engine.bench.prompts import Prompt
 from engine.bench.turn import Job, Peer, Turn
-from engine.config import DecodingParams, Message, SamplingParams
+from engine.config import DecodingParams, Message
 from engine.engine import Engine
 from engine.errors import ContextFull, EngineError
 
@@ -65,7 +67,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     text = "the same prompts through Greenlight, transformers and llama.cpp: decode tokens per second"
     command = commands.add_parser("peers", help=text, description=text)
     add_prompt_options(command)
-    add_k_option(command)
+    add_drafter_options(command)
     command.add_argument(
         "--llama-server", type=Path, metavar="PATH", help="llama.cpp's server program (default: looked for on PATH)"
     )
@@ -76,20 +78,21 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`rows` in the order of NAMES. Raises EngineError."""
     prompts = prompts_of(args)
-    params = DecodingParams(SamplingParams(seed=0), "ngram", args.k, max_new_tokens=args.max_new_tokens, probe_every=0)
+    params = replace(params_of(args, args.k), probe_every=0)
     if args.llama_server and not args.llama_server.is_file():
         raise EngineError(f"There is no program {args.llama_server}: name llama.cpp's llama-server.")
+    interruptible = Interruptible()
     with _ended_by_signals(), ExitStack() as stack:
         engine = stack.enter_context(engine_of(args))
         facts = engine.facts()
         ours = own_peers(engine, params)
         theirs, missing = transformers_peer.peers(stack, args.target, facts.device, facts.threads, args.k, args.offline)
         servers, absent = llama_server.peers(stack, args.llama_server, args.target, facts.device, facts.threads)
-        race = run_race(engine, [*ours, *theirs, *servers], prompts, params, tell, REST_S)
+        race = run_race(engine, [*ours, *theirs, *servers], prompts, params, tell, REST_S, interruptible)
         report = report_of(race, [*ours, *theirs, *servers], missing | absent)
-        report["settings"] = settings_of(args, engine, k=args.k, prompts=len(prompts), drafter="ngram")
+        report["settings"] = settings_of(args, engine, prompts=len(prompts))
     print(table(report))
-    return report
+    return marked(report, interruptible)
 
 
 def own_peers(engine: Engine, params: DecodingParams) -> list[Peer]:
@@ -102,9 +105,9 @@ def own_peers(engine: Engine, params: DecodingParams) -> list[Peer]:
 
     facts = engine.facts()
     plain = replace(params, num_speculative_tokens=0)
-    k = params.num_speculative_tokens
+    how = f"drafter {params.drafter}, K = {told_k(params.num_speculative_tokens)}, {facts.kernel}"
     return [
-        Peer("greenlight_speculative", f"n-gram, K = {k}, {facts.kernel}", player(params)),
+        Peer("greenlight_speculative", how, player(params)),
         Peer("greenlight_plain", facts.kernel, player(plain)),
     ]
 
@@ -116,10 +119,11 @@ def run_race(
     params: DecodingParams,
     report: Callable[[str], None],
     rest_s: float,
+    interruptible: Interruptible | None = None,
 ) -> Race:
-    """One prompt after the other, each through all peers in turn; who begins moves on by one. Ctrl-C ends it with what there is.
+    """One prompt after the other, each through all peers in turn; who begins moves on by one.
 
-    A peer that fails leaves the race, the others go on.
+    Ctrl-C ends it with what there is, which `interruptible` then tells. A peer that fails leaves the race, the others go on.
     """
     race, running = Race([], {}), list(peers)
     warm_up = Job(WARM_UP, engine.encode([Message("user", WARM_UP.text)]), min(WARM_UP_TOKENS, params.max_new_tokens))
@@ -127,7 +131,7 @@ def run_race(
     _turns(running, warm_up, race.failed, report, rest_s)
     running = [peer for peer in running if peer.name not in race.failed]
     pace = Pace(len(prompts), report)
-    try:
+    with interruptible or Interruptible() as end:
         for n, prompt in enumerate(prompts, 1):
             job = natural_job(engine, prompt, params)
             if job is None:
@@ -142,7 +146,7 @@ def run_race(
                 continue
             race.turns.append(turns)
             pace(n, f"{prompt.category}: {job.tokens} tokens")
-    except KeyboardInterrupt:
+    if end.partial:
         report(f"interrupted: the figures are about {len(race.turns)} of {len(prompts)} prompts")
     return race
 

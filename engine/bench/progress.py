@@ -1,9 +1,11 @@
-"""Lines of progress that say how long it will still take."""
+"""Lines of progress that say how long it will still take, and an end before the end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
+from types import TracebackType
+from typing import Any
 
 
 class Pace:
@@ -16,6 +18,31 @@ class Pace:
     def __call__(self, done: int, text: str) -> None:
         left_s = (self._clock() - self._begin_s) / done * (self._total - done)
         self._report(f"{done}/{self._total} {text}" + (f", {written(left_s)} left" if done < self._total else ""))
+
+
+class Interruptible:
+    """`with interruptible:` is left at Ctrl-C, and `partial` says from then on that not all was done."""
+
+    def __init__(self) -> None:
+        self.partial = False
+
+    def __enter__(self) -> Interruptible:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
+        self.partial |= interrupted
+        return interrupted
+
+
+def marked(report: dict[str, Any], interruptible: Interruptible) -> dict[str, Any]:
+    """The report, with `partial` where it was interrupted; printed last, so that nobody overlooks it."""
+    if not interruptible.partial:
+        return report
+    print("partial: interrupted before the end, so these figures are about what was done so far")
+    return report | {"partial": True}
 
 
 def written(seconds: float) -> str:

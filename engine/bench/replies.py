@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.bench.costs import cost_table, costs_of, sampling_share
+from engine.bench.drafts import draft_table
 from engine.bench.options import (
-    add_k_option,
+    add_drafter_options,
     add_model_options,
     add_prompt_options,
     add_sampling_options,
@@ -17,10 +18,22 @@ from engine.bench.options import (
     prompts_of,
     settings_of,
     tell,
+    told_k,
 )
-from engine.bench.pairs import PairRun, differing, margin, report_of, run_baselines, run_pairs, table
+from engine.bench.pairs import (
+    PairRun,
+    differing,
+    margin,
+    promises_same_text,
+    report_of,
+    run_baselines,
+    run_pairs,
+    table,
+)
+from engine.bench.progress import Interruptible, marked
 from engine.config import DecodingParams
 from engine.engine import Engine
+from engine.errors import EngineError
 
 COMMANDS = {
     "speed": "each prompt plain and speculative in turn: tokens per second, speed-up, alpha, tau, by category",
@@ -33,7 +46,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text)
         add_prompt_options(command)
-        add_k_option(command, several=name != "baseline")
+        add_drafter_options(command, several=name != "baseline")
         add_sampling_options(command)
         add_model_options(command)
         command.set_defaults(run=run_baseline if name == "baseline" else run, profile=False)
@@ -42,57 +55,79 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """`overall` and `categories` over all K; `by_k` with the same for each of several. Raises EngineError."""
+    """`overall`, `categories` and `drafts` over all K; `by_k` with the same for each of several.
+
+    `partial` is there and true after Ctrl-C. Raises EngineError.
+    """
     prompts = prompts_of(args)
     lanes = [params_of(args, k) for k in args.k]
-    with engine_of(args, args.drafter) as engine:
-        runs = run_pairs(engine, prompts, lanes[0], tell, args.k)
-        report = _report(runs, args.profile)
-        report["settings"] = settings_of(
-            args, engine, k=args.k[0] if len(args.k) == 1 else args.k, prompts=len(prompts)
+    if args.command == "lossless" and not promises_same_text(lanes[0]):
+        raise EngineError(
+            "Above temperature 0 the rejection rule promises the same distribution, not the same text: "
+            "choose --rule shared_noise, or --temperature 0."
         )
+    interruptible = Interruptible()
+    with engine_of(args) as engine:
+        runs = run_pairs(engine, prompts, lanes[0], tell, args.k, interruptible)
+        report = _report(runs, args.profile)
+        report["settings"] = settings_of(args, engine, prompts=len(prompts))
         if len(args.k) > 1:
-            report["by_k"] = {str(k): _report([run for run in runs if run.k == k], args.profile) for k in args.k}
-        _print(report, args.k)
+            report["by_k"] = {
+                str(told_k(k)): _report([run for run in runs if run.k == k], args.profile) for k in args.k
+            }
+        _print(report, args)
         if args.command == "lossless":
-            _print_differences(report, engine, runs, lanes[0])
-    return report
+            report["differences"] = _differences(report, engine, runs, lanes[0], interruptible)
+    return marked(report, interruptible)
 
 
 def _report(runs: Sequence[PairRun], profile: bool) -> dict[str, Any]:
     return report_of(runs) | ({"profile": costs_of(runs)} if profile else {})
 
 
-def _print(report: dict[str, Any], ks: Sequence[int]) -> None:
-    for k in ks:
-        part = report.get("by_k", {}).get(str(k), report)
-        print(f"\nK = {k}\n{table(part)}")
+def _print(report: dict[str, Any], args: argparse.Namespace) -> None:
+    for k in args.k:
+        part = report.get("by_k", {}).get(str(told_k(k)), report)
+        print(f"\nK = {told_k(k)}\n{table(part)}")
+        if args.command == "speed":
+            print(f"\n{draft_table(part['drafts'])}")
         if "profile" in part:
             print(f"\n{cost_table(part['profile'])}\n{sampling_share(part['profile'])}")
 
 
-def _print_differences(report: dict[str, Any], engine: Engine, runs: Sequence[PairRun], params: DecodingParams) -> None:
+def _differences(
+    report: dict[str, Any],
+    engine: Engine,
+    runs: Sequence[PairRun],
+    params: DecodingParams,
+    interruptible: Interruptible,
+) -> list[dict[str, Any]]:
+    """Each difference and how close it was. Ctrl-C keeps those told so far."""
     for k, part in report.get("by_k", {}).items():
         print(f"K = {k}: identical: {part['overall']['identical']} of {part['overall']['prompts']}")
     print(f"identical: {report['overall']['identical']} of {report['overall']['prompts']}", flush=True)
-    report["differences"] = [_difference(engine, run, params) for run in differing(runs)]
+    found: list[dict[str, Any]] = []
+    with interruptible:
+        for run in differing(runs):
+            found.append(_difference(engine, run, params))
+    return found
 
 
 def _difference(engine: Engine, run: PairRun, params: DecodingParams) -> dict[str, Any]:
-    index, gap = run.first_difference, margin(engine, run, params)
+    index, gap, k = run.first_difference, margin(engine, run, params), told_k(run.k)
     close = "unknown" if gap is None else f"{gap:.4f} logits"
-    print(f"differs: {run.prompt.category} {run.prompt.text[:60]!r}, K = {run.k}, at token {index}, margin {close}")
+    print(f"differs: {run.prompt.category} {run.prompt.text[:60]!r}, K = {k}, at token {index}, margin {close}")
     return {
-        "category": run.prompt.category, "prompt": run.prompt.text[:200], "k": run.k, "index": index, "margin": gap,
+        "category": run.prompt.category, "prompt": run.prompt.text[:200], "k": k, "index": index, "margin": gap,
     }  # fmt: skip
 
 
 def run_baseline(args: argparse.Namespace) -> dict[str, Any]:
-    """See `run_baselines`. Raises EngineError."""
-    prompts, params = prompts_of(args), params_of(args, args.k)
-    with engine_of(args, args.drafter) as engine:
-        report = run_baselines(engine, prompts, params, tell)
-        report["settings"] = settings_of(args, engine, k=args.k)
+    """See `run_baselines`; `partial` as in `run`. Raises EngineError."""
+    prompts, params, interruptible = prompts_of(args), params_of(args, args.k), Interruptible()
+    with engine_of(args) as engine:
+        report = run_baselines(engine, prompts, params, tell, interruptible)
+        report["settings"] = settings_of(args, engine)
     live, plain, ratio = (report[key] or 0.0 for key in ("live_tok_s", "plain_tok_s", "ratio"))
     print(f"live {live:.2f} tok/s ({report['probes']} probes), plain-only {plain:.2f} tok/s, ratio {ratio:.3f}")
-    return report
+    return marked(report, interruptible)

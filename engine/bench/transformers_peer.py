@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 DTYPES = {"bfloat16": "transformers_bf16", "float32": "transformers_fp32"}
 LOOKUP = "transformers_prompt_lookup"
+LOOKUP_TOKENS = 10
+"""Prompt lookup's K where ours is left open: the library's own default."""
+
 TRIAL_TOKENS = 16
 TRIALS = 2
 
@@ -38,13 +41,14 @@ STOP_LIMIT_S = 10.0
 
 
 def peers(
-    stack: ExitStack, target: str, device: str, threads: int, k: int, offline: bool
+    stack: ExitStack, target: str, device: str, threads: int, k: int | None, offline: bool
 ) -> tuple[list[Peer], dict[str, str]]:
     """Both number formats, and prompt lookup of k tokens in the one that is quicker at it, until the stack closes.
 
-    For those that are not there a sentence.
+    k None: LOOKUP_TOKENS. For those that are not there a sentence.
     """
     tell("transformers: loading")
+    k = LOOKUP_TOKENS if k is None else k
     try:
         folder = find(target, offline, silent).folder
         library = stack.enter_context(running(folder, device, threads))

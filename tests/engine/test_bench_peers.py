@@ -325,6 +325,6 @@ def test_the_command_names_every_row(
     measured = [row for name, row in rows.items() if not name.startswith("llama")]
     assert all(row["tok_s"] > 0 and row["tokens"] == 5 and row["prompts"] == 1 for row in measured)
     assert rows["llama_cpp"]["missing"] and rows["llama_cpp"]["tok_s"] is None
-    assert report["settings"]["max_new_tokens"] == 5 and report["settings"]["k"] == 3
+    assert report["settings"]["max_new_tokens"] == 5 and report["settings"]["k"] == "auto"
     assert bench.main(["peers", *options, "--llama-server", str(tmp_path / "nothing")]) == 1
     assert "llama-server" in capsys.readouterr().err

@@ -15,11 +15,12 @@ import pytest
 from engine.bench import __main__ as bench
 from engine.bench import options, replies
 from engine.bench.costs import PARTS, cost_table, costs, costs_of, sampling_share
-from engine.bench.pairs import run_pairs
+from engine.bench.pairs import run_baselines, run_pairs
 from engine.bench.progress import Pace, written
 from engine.bench.prompts import CATEGORIES, Prompt
-from engine.config import DecodingParams, Message, SamplingParams
-from engine.engine import Engine
+from engine.bench.useless import UselessEngine
+from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
+from engine.engine import Engine, Pair
 from engine.errors import EngineError
 from engine.events import Round, RoundKind
 from engine.stream import Stream
@@ -91,6 +92,73 @@ def test_ctrl_c_leaves_the_figures_of_what_was_done(engine: Engine) -> None:
     assert "interrupted" in lines[-1] and "2 of 5" in lines[-1]
 
 
+@pytest.mark.parametrize("command", ["speed", "lossless", "baseline"])
+def test_an_end_before_the_end_is_marked_and_written(
+    command: str, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = engine.stream
+
+    def interrupted(messages: list[Message], params: DecodingParams, conversation: str = "") -> Stream:
+        if messages[-1].content == "prompt 3":
+            raise KeyboardInterrupt
+        return stream(messages, params, conversation)
+
+    out, path = tmp_path / "out.json", str(prompt_file(tmp_path))
+    arguments = [command, "--prompts", path, "--max-new-tokens", "12", "--json", str(out)]
+    assert bench.main(arguments) == 0
+    assert "partial" not in json.loads(out.read_text()) and "partial" not in capsys.readouterr().out
+    monkeypatch.setattr(engine, "stream", interrupted)
+    assert bench.main(arguments) == bench.INTERRUPTED
+    report, shown = json.loads(out.read_text()), capsys.readouterr()
+    assert report["partial"] is True and "partial: interrupted" in shown.out and "3 of 6" in shown.err
+    assert (report if command == "baseline" else report["overall"])["prompts"] == 3
+
+
+def test_ctrl_c_among_the_differences_keeps_the_figures(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def close_call(*_: object) -> float:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return 0.25
+
+    monkeypatch.setattr(replies, "differing", lambda runs: [replace(r, plain=replace(r.plain, ids=())) for r in runs])
+    monkeypatch.setattr(replies, "margin", close_call)
+    out = tmp_path / "out.json"
+    arguments = ["lossless", "--prompts", str(prompt_file(tmp_path)), "--max-new-tokens", "12", "--json", str(out)]
+    assert bench.main(arguments) == bench.INTERRUPTED
+    report = json.loads(out.read_text())
+    assert report["partial"] is True and report["overall"]["prompts"] == 6
+    assert [(d["k"], d["margin"]) for d in report["differences"]] == [("auto", 0.25)]
+
+
+def test_a_drawn_text_is_not_said_to_be_the_same(
+    engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rejection sampling promises the distribution; greedy decoding and shared noise promise the text."""
+    out, path = tmp_path / "out.json", str(prompt_file(tmp_path))
+    drawn = ["--prompts", path, "--max-new-tokens", "12", "--temperature", "0.8", "--top-p", "0.9"]
+    assert bench.main(["speed", *drawn, "--json", str(out)]) == 0
+    report, shown = json.loads(out.read_text()), capsys.readouterr()
+    assert report["settings"]["k"] == report["settings"]["drafter"] == "auto"
+    assert report["overall"]["identical"] is None and report["overall"]["speedup"] > 0
+    assert "same text" not in shown.err and "differs" not in shown.err
+    assert bench.main(["speed", *drawn, "--rule", "shared_noise", "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["overall"]["identical"] == 6 and "same text" in capsys.readouterr().err
+    assert bench.main(["lossless", *drawn]) == 1
+    assert "--rule shared_noise" in capsys.readouterr().err
+
+
+def test_a_baseline_leaves_out_what_does_not_fit(engine: Engine) -> None:
+    lines: list[str] = []
+    prompts = [Prompt("qa", "short"), Prompt("rag", "x" * 5000)]
+    assert run_baselines(engine, prompts, PARAMS, lines.append)["prompts"] == 1
+    assert "left out" in lines[-1]
+
+
 def test_lossless_reports_each_k_and_every_difference(engine: Engine, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     arguments = ["lossless", "--prompts", str(prompt_file(tmp_path)), "--k", "3,7", "--max-new-tokens", "12"]
@@ -106,7 +174,8 @@ def test_lossless_reports_each_k_and_every_difference(engine: Engine, tmp_path: 
 def test_speed_with_one_k_and_a_profile(engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.json"
     path = str(prompt_file(tmp_path))
-    assert bench.main(["speed", "--prompts", path, "--max-new-tokens", "12", "--profile", "--json", str(out)]) == 0
+    options = ["--k", "3", "--max-new-tokens", "12", "--profile", "--json", str(out)]
+    assert bench.main(["speed", "--prompts", path, *options]) == 0
     report = json.loads(out.read_text())
     assert report["settings"]["k"] == 3 and "by_k" not in report and "differences" not in report
     assert {"plain_tok_s", "spec_tok_s", "speedup"} <= set(report["overall"])
@@ -159,12 +228,52 @@ def test_progress_says_how_long_it_will_take() -> None:
     assert written(0.1) == "about 1 s" and written(600) == "about 10 min" and written(9000) == "about 2.5 h"
 
 
-@pytest.mark.parametrize(("text", "expected"), [("3", [3]), ("3,7", [3, 7]), ("0, 16,0", [0, 16])])
-def test_a_list_of_k(text: str, expected: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("text", "expected"), [("3", [3]), ("3,7,auto", [3, 7, None]), ("0, 16,0", [0, 16]), ("auto", [None])]
+)
+def test_a_list_of_k(text: str, expected: list[int | None]) -> None:
     assert bench.parser().parse_args(["lossless", "--prompts", "p", "--k", text]).k == expected
-    assert bench.parser().parse_args(["speed", "--prompts", "p"]).k == [3]
+    assert bench.parser().parse_args(["speed", "--prompts", "p"]).k == [None]
     for command in ("baseline", "contexts", "peers"):
-        assert bench.parser().parse_args([command, "--prompts", "p"]).k == 3
+        args = bench.parser().parse_args([command, "--prompts", "p"])
+        assert args.k is None and args.drafter == "auto"
+        assert bench.parser().parse_args([command, "--prompts", "p", "--k", "3"]).k == 3
+
+
+@pytest.mark.parametrize("command", ["speed", "lossless", "baseline", "contexts", "peers"])
+@pytest.mark.parametrize(
+    ("asked", "loaded", "requested"),
+    [
+        ([], "auto", "auto"),
+        (["--drafter", "none"], "none", "none"),
+        (["--drafter", "ngram"], "ngram", "ngram"),
+        (["--drafter", "head"], "auto", "head"),
+        (["--drafter", "both", "--head", "folder"], "folder", "both"),
+        (["--drafter", "useless"], "auto", "auto"),
+        (["--drafter", "folder"], "folder", "auto"),
+    ],
+)
+def test_what_is_loaded_and_what_is_asked_of_it(command: str, asked: list[str], loaded: str, requested: str) -> None:
+    args = bench.parser().parse_args([command, "--prompts", "p", *asked])
+    assert options.drafters_of(args) == (loaded, requested)
+    params = options.params_of(args, None)
+    assert params.drafter == requested and params.num_speculative_tokens is None and params.sampling.seed == 0
+
+
+@pytest.mark.parametrize("drafter", ["auto", "ngram", "useless"])
+def test_the_engine_gets_what_was_named(drafter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Engine] = []
+
+    def fail(config: EngineConfig, progress: object) -> Pair:
+        raise EngineError("It is not here.")
+
+    monkeypatch.setattr("engine.engine._load_pair", fail)
+    monkeypatch.setattr(Engine, "close", lambda self: made.append(self))
+    args = bench.parser().parse_args(["speed", "--prompts", "p", "--drafter", drafter, "--seed", "5"])
+    with pytest.raises(EngineError, match="not here"), options.engine_of(args):
+        pass
+    assert made[0].config.drafter == ("auto" if drafter == "useless" else drafter)
+    assert isinstance(made[0], UselessEngine) == (drafter == "useless")
 
 
 def test_a_list_of_k_that_is_none_names_the_option(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

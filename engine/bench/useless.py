@@ -1,0 +1,68 @@
+"""A drafter that is useless on purpose, so that anyone can measure that speculation left to itself does not lose."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from engine.config import EngineConfig, SamplingParams
+from engine.drafters import Drafter, GoOn, Offer, always
+from engine.drafters.ngram import KINDS
+from engine.engine import Engine, Loader
+from engine.randomness import Dice
+from engine.verify import Proposal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from engine.engine import Pair, _Job
+
+PROMISING = Offer("ngram", KINDS[0][1])
+"""What it says where the real drafter has nothing: the most promising thing there is."""
+
+
+class Useless:
+    """A real drafter whose every offer is kept and whose every draft is replaced by a random token.
+
+    It costs what the real one costs, and is taken for it until the target has tested some drafts. The tokens depend on
+    nothing but the seed and the place, so they are point masses and the text stays what it would be without.
+    """
+
+    def __init__(self, real: Drafter, vocab_size: int, seed: int) -> None:
+        self._real, self._vocab_size, self._seed = real, vocab_size, seed
+        self.name, self.context_len, self.feature_layers = real.name, real.context_len, real.feature_layers
+
+    def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
+        """The real ones; where there are none, one that promises most: the worst case is to be tried at every place."""
+        return self._real.offers(ids) or (PROMISING,)
+
+    def propose(
+        self,
+        offer: Offer,
+        ids: Sequence[int],
+        prompt_len: int,
+        features: Tensor | None,
+        k: int,
+        params: SamplingParams,
+        dice: Dice,
+        go_on: GoOn = always,
+    ) -> Proposal:
+        """As many as the real drafter proposes, k where it has nothing, with its confidences."""
+        real = self._real.propose(offer, ids, prompt_len, features, k, params, dice, go_on)
+        draw = random.Random(self._seed * 1_000_003 + len(ids))
+        count = len(real.token_ids) or k
+        drawn = tuple(draw.randrange(self._vocab_size) for _ in range(count))
+        return Proposal(drawn, confidences=real.confidences)
+
+
+class UselessEngine(Engine):
+    """An engine like any other but for its drafters."""
+
+    def __init__(self, config: EngineConfig, seed: int, load: Loader | None = None) -> None:
+        self._seed = seed
+        super().__init__(config, load)
+
+    def _drafter(self, job: _Job, pair: Pair) -> Drafter | None:
+        real = super()._drafter(job, pair)
+        return real and Useless(real, pair.target.tokenizer.vocab_size, self._seed)
