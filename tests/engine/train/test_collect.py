@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -39,6 +40,7 @@ class Network(FakeNetwork):
     def __init__(self, interrupted_at: int | None = None) -> None:
         super().__init__(257, logits_of)
         self.interrupted_at = interrupted_at
+        self.shape = SimpleNamespace(layers=2, hidden=HIDDEN, vocab_size=257)
 
     def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
         if len(self.rows) == self.interrupted_at:
@@ -174,7 +176,6 @@ def test_prompts_that_leave_no_room_for_a_reply_are_passed_over(tmp_path: Path) 
 def fake_load(monkeypatch: pytest.MonkeyPatch) -> Callable[[Network], None]:
     def use(network: Network) -> None:
         monkeypatch.setattr(module, "load", lambda *args, **named: FakeLoaded(network, TOKENIZER, context_len=8192))
-        monkeypatch.setattr(module, "_sizes", lambda network: (2, HIDDEN))
 
     return use
 
