@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from torch import Tensor
 
 from engine import detail
 from engine.config import DecodingParams
-from engine.controller import Plan, plan
+from engine.controller import Controller, Plan
+from engine.costs import Costs
 from engine.detokenise import Detokeniser
-from engine.drafters import Drafter, Offer, always
+from engine.drafters import Drafter
 from engine.ends import cut_at_stop_strings, cut_round
 from engine.errors import BROKEN, ContextFull, EngineError
 from engine.events import (
@@ -28,6 +29,7 @@ from engine.events import (
     Prefilled,
     Prefilling,
     Round,
+    RoundKind,
     Source,
     Token,
     TokenDecision,
@@ -43,13 +45,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What one reply works with. `cache` is its alone while it runs; drafter None: plain decoding only."""
+    """What one reply works with. `cache` is its alone while it runs, and keeps the drafter's feature layers; drafter None:
+    plain decoding only. costs: what the engine measured when it started."""
 
     model: Model
     cache: Cache
     tokenizer: Tokenizer
     drafter: Drafter | None
     cancelled: Callable[[], bool]
+    costs: Costs = field(default_factory=Costs)
 
 
 def generate(ids: Sequence[int], params: DecodingParams, lane: Lane) -> Iterator[Event]:
@@ -76,6 +80,9 @@ class _Reply:
         self.ids = list(prompt)
         self.detokeniser = lane.tokenizer.detokeniser()
         self.text: list[str] = []
+        plain = lane.drafter is None or params.drafter == "none"
+        self.controller = Controller(replace(params, num_speculative_tokens=0) if plain else params, lane.costs)
+        self.owed_s = 0.0
 
     # -- the loop ---------------------------------------------------------------------------------------------------
 
@@ -136,9 +143,13 @@ class _Reply:
         """One draft - verify - emit step."""
         model, params = self.lane.model, self.params
         position = len(self.ids)
-        begin_s = perf_counter()
-        todo = self._plan(index)
-        offer, proposal = self._propose(todo.k)
+        begin_s = perf_counter() - self.owed_s
+        todo, self.owed_s = self._plan(index), 0.0
+        if todo.kind is RoundKind.PROBE:
+            # A probe is what plain decoding would be, which asks no drafter: the next round pays for having asked.
+            now_s = perf_counter()
+            begin_s, self.owed_s = now_s, now_s - begin_s
+        proposal = self._propose(todo)
         drafted_s = perf_counter()
         history = self.ids + list(proposal.token_ids)
         k = len(proposal.token_ids)
@@ -158,7 +169,7 @@ class _Reply:
             index=index,
             kind=todo.kind,
             rule=params.rule,
-            drafter=offer.drafter if offer else "none",
+            drafter=todo.offer.drafter if todo.offer else "none",
             k_requested=todo.k,
             k_reason=todo.reason,
             num_drafted=k,
@@ -169,25 +180,29 @@ class _Reply:
             verify_s=verified_s - drafted_s,
             sample_s=sampled_s - verified_s,
             total_s=end_s - begin_s,
+            predicted_speedup=todo.predicted_speedup,
         )
+        if params.num_speculative_tokens != 0:
+            self.controller.observe(round_, todo, proposal.confidences)
+            self.owed_s += perf_counter() - end_s
         if params.detail:
             round_ = self._with_detail(round_, proposal, logits, target_probs, verdict)
         return cut_round(round_, len(self.ids) - self.prompt_len)
 
     def _plan(self, index: int) -> Plan:
         drafter, length = self.lane.drafter, len(self.ids)
-        params = self.params if drafter is not None else replace(self.params, num_speculative_tokens=0)
+        asked = drafter is not None and self.params.num_speculative_tokens != 0
+        offers = drafter.offers(self.ids) if drafter is not None and asked else ()
         drafter_left = None if drafter is None or drafter.context_len is None else drafter.context_len - length
         budget_left = self.params.max_new_tokens - (length - self.prompt_len)
-        return plan(index, params, budget_left, self.lane.model.context_len - length, drafter_left)
+        return self.controller.plan(index, offers, budget_left, self.lane.model.context_len - length, drafter_left)
 
-    def _propose(self, k: int) -> tuple[Offer | None, Proposal]:
-        drafter = self.lane.drafter
-        if k == 0 or drafter is None or not (offers := drafter.offers(self.ids)):
-            return None, Proposal()
-        features = self.lane.cache.features(0, len(self.ids) - 1) if drafter.feature_layers else None
-        offer = offers[0]
-        return offer, drafter.propose(offer, self.ids, self.prompt_len, features, k, self.sampling, self.dice, always)
+    def _propose(self, todo: Plan) -> Proposal:
+        drafter, ids = self.lane.drafter, self.ids
+        if drafter is None or todo.offer is None:
+            return Proposal()
+        features = self.lane.cache.features(0, len(ids) - 1) if drafter.feature_layers else None
+        return drafter.propose(todo.offer, ids, self.prompt_len, features, todo.k, self.sampling, self.dice, todo.go_on)
 
     # -- from ids to what is shown -----------------------------------------------------------------------------------
 

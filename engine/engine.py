@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from engine.config import DecodingParams, EngineConfig, Message
 from engine.errors import BROKEN, Busy, ContextFull, EngineError, InvalidParams, NotReady, PairMismatch
@@ -21,6 +21,8 @@ from engine.events import Event, Finished, FinishReason, Prefilled
 from engine.stream import Stream
 
 if TYPE_CHECKING:
+    from engine.costs import Costs
+    from engine.drafters import Drafter
     from engine.loading import Loaded
     from engine.model import Cache, CachePool, Model
 
@@ -68,13 +70,28 @@ class Facts:
     note: str = ""  # what a person should know of this model, e.g. that it has no chat template; a line each
 
 
+class Head(Protocol):
+    """A trained head that is ready to run. acceptance: by draft position, as measured when it was trained."""
+
+    @property
+    def feature_layers(self) -> tuple[int, ...]: ...
+
+    @property
+    def acceptance(self) -> tuple[float, ...]: ...
+
+    def drafter(self, cache: Cache) -> Drafter:
+        """A fresh one for each reply. cache: the head's own, of the conversation."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a loader returns: the target, and a drafter model where one was asked for."""
+    """What a loader returns: the target, and a drafter model or a trained head where there is one."""
 
     target: Loaded
     drafter: Loaded | None = None
     threads: int = 1
+    head: Head | None = None
 
 
 Loader = Callable[[EngineConfig, Progress], Pair]
@@ -107,6 +124,7 @@ class Engine:
         self._pair: Pair | None = None
         self._model: Model
         self._draft_model: Model | None = None
+        self._costs: Costs
         self._pool: CachePool
         self._thread = threading.Thread(target=self._run, name="greenlight-engine", daemon=True)
         self._thread.start()
@@ -125,7 +143,8 @@ class Engine:
     def facts(self) -> Facts:
         """Raises NotReady before READY."""
         pair = self._ready()
-        drafters = ("none", "ngram") + (("draft_model",) if pair.drafter else ())
+        drafters = ("none", "ngram") + (("head", "both") if pair.head else ())
+        drafters += ("draft_model",) if pair.drafter else ()
         loaded = pair.target
         return Facts(
             target=loaded.name,
@@ -155,7 +174,7 @@ class Engine:
         """
         pair, facts = self._ready(), self.facts()
         if params.drafter == "auto":
-            params = replace(params, drafter="draft_model" if pair.drafter else "ngram")
+            params = replace(params, drafter=self._best_drafter(pair))
         if params.drafter not in facts.drafters:
             raise InvalidParams(
                 "drafter", f"drafter must be one of {', '.join(facts.drafters)}, not {params.drafter!r}."
@@ -187,6 +206,12 @@ class Engine:
         self._set_status(Status(State.CLOSED, "ready"))
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=0.5 if was_loading else 60.0)
+
+    def _best_drafter(self, pair: Pair) -> str:
+        """What "auto" means here."""
+        if self.config.drafter == "none":
+            return "none"
+        return "both" if pair.head else "draft_model" if pair.drafter else "ngram"
 
     def _ready(self) -> Pair:
         status = self._status
@@ -233,7 +258,8 @@ class Engine:
             self._set_status(Status(State.LOADING, phase, fraction))
 
         progress("load")
-        from engine.model import Cache, CachePool, Model, Request
+        from engine.model import CachePool, Model
+        from engine.warm_up import warm_up
 
         pair = self._load(self.config, progress)
         self._pool = CachePool(self.config.cache_mib * 2**20)
@@ -243,12 +269,25 @@ class Engine:
             self._draft_model = Model(pair.drafter.network, pair.drafter.context_len)
             models.append(self._draft_model)
         progress("warm_up")
-        for model in models:  # the first passes of each width are slow; nobody's first reply should pay for them
-            cache = Cache()
-            for ids in ([0], [0] * 2, [0] * 7, [0] * 16, [0] * 17):
-                model.forward([Request(ids, 1, cache)])
+        for model in models:
+            warm_up(model)
+        self._costs = self._measure(pair)
         self._pair = pair
         self._set_status(Status(State.READY, "ready", 1.0))
+
+    def _measure(self, pair: Pair) -> Costs:
+        """What the controller should know before the first round."""
+        from engine.drafters.draft_model import DraftModelDrafter
+        from engine.drafters.ngram import ACCEPTANCE, DRAFT_S
+        from engine.model import Cache
+        from engine.warm_up import measure
+
+        drafters: list[Drafter] = [pair.head.drafter(Cache())] if pair.head else []
+        if self._draft_model is not None:
+            drafters.append(DraftModelDrafter(self._draft_model, Cache()))
+        costs = measure(self._model, drafters, (("ngram", DRAFT_S),))
+        own = (("head", pair.head.acceptance),) if pair.head else ()
+        return replace(costs, acceptance=ACCEPTANCE + own)
 
     def _turn(self) -> None:
         """One step of each running reply, in turn."""
@@ -289,29 +328,42 @@ class Engine:
 
     def _begin(self, job: _Job) -> Iterator[Event]:
         from engine.decode import Lane, generate
-        from engine.drafters import Drafter
-        from engine.drafters.draft_model import DraftModelDrafter
-        from engine.drafters.ngram import NgramDrafter
 
         assert self._pair is not None
         job.queued_s = perf_counter() - job.submitted_s
-        cache = self._pool.acquire(job.conversation)
-        job.leases = ((job.conversation, cache),)
-        drafter: Drafter | None = None
-        if job.params.drafter == "ngram":
-            drafter = NgramDrafter()
-        elif job.params.drafter == "draft_model" and self._draft_model is not None:
-            key = job.conversation and f"{job.conversation}/draft"
-            draft_cache = self._pool.acquire(key)
-            job.leases += ((key, draft_cache),)
-            drafter = DraftModelDrafter(self._draft_model, draft_cache)
-        lane = Lane(self._model, cache, self._pair.target.tokenizer, drafter, lambda: job.stream.cancelled)
+        drafter = self._drafter(job, self._pair)
+        cache = self._pool.acquire(job.conversation, drafter.feature_layers if drafter else ())
+        job.leases += ((job.conversation, cache),)
+        lane = Lane(self._model, cache, self._pair.target.tokenizer, drafter, lambda: job.stream.cancelled, self._costs)
         return generate(job.ids, job.params, lane)
+
+    def _drafter(self, job: _Job, pair: Pair) -> Drafter | None:
+        """Who drafts this reply; nobody for plain decoding. Caches that it leases go back when the reply is over."""
+        from engine.drafters.both import Both
+        from engine.drafters.draft_model import DraftModelDrafter
+        from engine.drafters.ngram import NgramDrafter
+
+        name = job.params.drafter
+        if job.params.num_speculative_tokens == 0 or name == "none":
+            return None
+        if name in ("head", "both") and pair.head is not None:
+            head = pair.head.drafter(self._own_cache(job, "head"))
+            return head if name == "head" else Both(NgramDrafter(), head)
+        if name == "draft_model" and self._draft_model is not None:
+            return DraftModelDrafter(self._draft_model, self._own_cache(job, "draft"))
+        return NgramDrafter()
+
+    def _own_cache(self, job: _Job, whose: str) -> Cache:
+        """A drafter's cache of the job's conversation, leased until the reply is over."""
+        key = job.conversation and f"{job.conversation}/{whose}"
+        cache = self._pool.acquire(key)
+        job.leases += ((key, cache),)
+        return cache
 
 
 def _load_pair(config: EngineConfig, progress: Progress) -> Pair:
     """Loads what the configuration names. Raises LoadError, PairMismatch."""
-    from engine import loading
+    from engine import heads, loading
 
     threads = config.threads or loading.default_threads()
 
@@ -327,7 +379,9 @@ def _load_pair(config: EngineConfig, progress: Progress) -> Pair:
         )
 
     target = load(config.target)
-    if config.drafter in ("auto", "none", "ngram"):
+    if (folder := heads.find_head(config.drafter, config.target, config.offline, progress)) is not None:
+        return Pair(target, threads=threads, head=heads.load_head(folder, target, threads))
+    if config.drafter in heads.NO_FILES:
         return Pair(target, threads=threads)
     drafter = load(config.drafter)
     if not drafter.tokenizer.same_ids(target.tokenizer):

@@ -3,6 +3,10 @@
 alpha = accepted / tested, where discarded drafts count in neither (Leviathan et al., arXiv:2211.17192, section 3).
 acceptance length tau = tokens emitted per speculative round (EAGLE-3, arXiv:2503.01840, section 4).
 TPOT = (end - first token) / (n - 1), in compute time.
+
+What counts where: tau and alpha are over speculative rounds alone. The speed-up is over all rounds of a reply that was
+to be speculative except probes, and so over those too that the controller chose to play plain: with K left open it says
+what the whole was worth, not what the lucky rounds were. Its other side, the live baseline, is every plain round.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Prefilling, Round, RoundKind
+from engine.events import Event, Finished, FinishReason, KReason, Outcome, Prefilled, Prefilling, Round, RoundKind
 
 MIN_BASELINE_SAMPLES = 3
 """Below so many plain rounds the baseline says "measuring", not a figure."""
@@ -34,8 +38,28 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafts:
+    """What became of one drafter's drafts, by position from 0 on: (tested, accepted)."""
+
+    drafter: str
+    by_position: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def tested(self) -> int:
+        return sum(tested for tested, _ in self.by_position)
+
+    @property
+    def accepted(self) -> int:
+        return sum(accepted for _, accepted in self.by_position)
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
-    """One reply (or one conversation) in figures; None where nothing was measured yet. tok_s: tokens per second of decode time."""
+    """One reply (or one conversation) in figures; None where nothing was measured yet. tok_s: tokens per second of decode time.
+
+    spec_tok_s: of all rounds but probes and those of replies that were asked to be plain; speedup: that over the baseline.
+    mean_k: drafts a round, over the same rounds. predicted_speedup: of the latest round that has one.
+    """
 
     tokens: int
     prompt_tokens: int
@@ -64,6 +88,9 @@ class Summary:
     other_s: float
     acceptance_by_position: tuple[tuple[int, int], ...]
     finish_reason: FinishReason | None
+    acceptance_by_drafter: tuple[Drafts, ...] = ()
+    mean_k: float | None = None
+    predicted_speedup: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +110,9 @@ class Tally:
     spec_rounds: int = 0
     spec_tokens: int = 0
     spec_s: float = 0.0
+    rest_rounds: int = 0  # plain ones that the controller chose
+    rest_tokens: int = 0
+    rest_s: float = 0.0
     plain_rounds: int = 0
     plain_tokens: int = 0
     plain_s: float = 0.0
@@ -95,6 +125,8 @@ class Tally:
     verify_s: float = 0.0
     sample_s: float = 0.0
     by_position: tuple[tuple[int, int], ...] = ()
+    by_drafter: tuple[Drafts, ...] = ()
+    predicted_speedup: float | None = None
     ttft_s: float | None = None
     finish_reason: FinishReason | None = None
 
@@ -124,12 +156,20 @@ class Tally:
             draft_s=self.draft_s + round_.draft_s,
             verify_s=self.verify_s + round_.verify_s,
             sample_s=self.sample_s + round_.sample_s,
+            predicted_speedup=self.predicted_speedup if round_.predicted_speedup is None else round_.predicted_speedup,
         )
         if round_.kind is not RoundKind.PROBE:
             common = replace(common, recent=(*self.recent, (emitted, round_.total_s))[-RECENT_ROUNDS:])
         if round_.kind is not RoundKind.SPECULATIVE:
             # A stop string may have left a round no token: its time would then stand for nothing.
             plain_s = round_.total_s if emitted else 0.0
+            if round_.kind is RoundKind.PLAIN and round_.k_reason is not KReason.FIXED:
+                common = replace(
+                    common,
+                    rest_rounds=self.rest_rounds + 1,
+                    rest_tokens=self.rest_tokens + emitted,
+                    rest_s=self.rest_s + plain_s,
+                )
             return replace(
                 common,
                 plain_rounds=self.plain_rounds + 1,
@@ -147,6 +187,7 @@ class Tally:
             accepted=self.accepted + outcomes.count(Outcome.ACCEPTED),
             rejected=self.rejected + outcomes.count(Outcome.REJECTED),
             by_position=_count_positions(self.by_position, outcomes),
+            by_drafter=_count_drafter(self.by_drafter, round_.drafter, outcomes),
         )
 
     def baseline(self) -> Baseline:
@@ -159,7 +200,7 @@ class Tally:
     def summary(self) -> Summary:
         baseline = self.baseline()
         decode_s = self.spec_s + self.plain_s
-        spec_tok_s = _ratio(self.spec_tokens, self.spec_s)
+        spec_tok_s = _ratio(self.spec_tokens + self.rest_tokens, self.spec_s + self.rest_s)
         tested = self.accepted + self.rejected
         speedup = spec_tok_s / baseline.tok_s if spec_tok_s is not None and baseline.tok_s else None
         return Summary(
@@ -190,6 +231,9 @@ class Tally:
             other_s=max(0.0, decode_s - self.draft_s - self.verify_s - self.sample_s),
             acceptance_by_position=self.by_position,
             finish_reason=self.finish_reason,
+            acceptance_by_drafter=self.by_drafter,
+            mean_k=_ratio(self.drafted, self.spec_rounds + self.rest_rounds),
+            predicted_speedup=self.predicted_speedup,
         )
 
 
@@ -213,3 +257,13 @@ def _count_positions(counts: tuple[tuple[int, int], ...], outcomes: list[Outcome
             tested, accepted = grown[i]
             grown[i] = (tested + 1, accepted + (outcome is Outcome.ACCEPTED))
     return tuple(grown)
+
+
+def _count_drafter(all_: tuple[Drafts, ...], drafter: str, outcomes: list[Outcome]) -> tuple[Drafts, ...]:
+    """Add one round to the drafts of who made them; a round without drafts is nobody's."""
+    if not outcomes:
+        return all_
+    counted = {drafts.drafter: drafts for drafts in all_}
+    before = counted.get(drafter, Drafts(drafter))
+    counted[drafter] = Drafts(drafter, _count_positions(before.by_position, outcomes))
+    return tuple(counted.values())

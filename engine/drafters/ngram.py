@@ -75,6 +75,17 @@ class SuffixAutomaton:
 KINDS = ((8, "ngram 9+"), (4, "ngram 5-8"), (2, "ngram 3-4"), (0, "ngram 1-2"))
 """(longer than, kind): the longer the match, the better the guess."""
 
+ACCEPTANCE = (
+    ("ngram 9+", (0.8, 0.9)),
+    ("ngram 5-8", (0.6, 0.8)),
+    ("ngram 3-4", (0.4, 0.7)),
+    ("ngram 1-2", (0.25, 0.6)),
+)
+"""What to expect of each kind, by draft position, before a reply has shown it."""
+
+DRAFT_S = 1e-5
+"""Seconds per draft, roughly: nothing is computed."""
+
 
 def kind_of(match_length: int) -> str:
     """The kind of an offer that copies behind a match of so many tokens."""

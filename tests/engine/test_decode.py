@@ -14,7 +14,6 @@ from torch import Tensor
 
 from engine import decode as decode_module
 from engine.config import DecodingParams, Rule, SamplingParams
-from engine.controller import plan
 from engine.drafters import Drafter, Offer
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
@@ -449,23 +448,6 @@ def test_control_tokens_carry_their_name_and_no_text() -> None:
     last = rounds(events)[-1].tokens[-1]
     assert (last.id, last.text, last.special) == (256, "", "<|end|>")
     assert finished(events).text == "hi" and finished(events).reason is FinishReason.STOP
-
-
-@given(
-    st.integers(1, 200),
-    st.integers(0, 16),
-    st.integers(1, 50),
-    st.integers(1, 50),
-    st.one_of(st.none(), st.integers(-5, 50)),
-    st.integers(0, 12),
-)
-def test_a_plan_never_exceeds_any_limit(
-    index: int, k: int, budget: int, context: int, drafter: int | None, probe_every: int
-) -> None:
-    made = plan(index, DecodingParams(num_speculative_tokens=k, probe_every=probe_every), budget, context, drafter)
-    assert 0 <= made.k <= k and made.k + 1 <= budget and made.k + 1 <= context
-    assert drafter is None or made.k <= max(drafter, 0)
-    assert (made.kind is RoundKind.PLAIN) == (k == 0)
 
 
 def test_every_reply_ends_with_finished_even_when_the_engine_is_broken() -> None:

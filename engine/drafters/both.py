@@ -1,0 +1,44 @@
+"""Two drafters at once: one that copies where it can, and one that always has a guess. Who plays, the controller chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from engine.config import MAX_K, SamplingParams
+from engine.drafters import Drafter, GoOn, Offer, always
+from engine.randomness import Dice
+from engine.verify import Proposal
+
+
+class Both:
+    """Offers what both offer, and passes on what is chosen."""
+
+    name = "both"
+    context_len: int | None = None
+
+    def __init__(self, ngram: Drafter, head: Drafter) -> None:
+        self._ngram, self._head = ngram, head
+        self.feature_layers = head.feature_layers
+
+    def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
+        """The copy first. Where the head's context might not hold another round, the copies go on alone."""
+        room = self._head.context_len is None or len(ids) + MAX_K <= self._head.context_len
+        return self._ngram.offers(ids) + (self._head.offers(ids) if room else ())
+
+    def propose(
+        self,
+        offer: Offer,
+        ids: Sequence[int],
+        prompt_len: int,
+        features: Tensor | None,
+        k: int,
+        params: SamplingParams,
+        dice: Dice,
+        go_on: GoOn = always,
+    ) -> Proposal:
+        """`ngram.propose` for its offers, `head.propose` for all others."""
+        drafter = self._ngram if offer.drafter == self._ngram.name else self._head
+        given = features if drafter.feature_layers else None
+        return drafter.propose(offer, ids, prompt_len, given, k, params, dice, go_on)

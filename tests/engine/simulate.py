@@ -1,0 +1,108 @@
+"""A world of made-up costs and acceptance for the controller: a reply takes no time and gives the same figures each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from engine.config import MAX_K, DecodingParams, Rule
+from engine.controller import Controller, Plan
+from engine.costs import Costs
+from engine.drafters import Offer
+from engine.events import Outcome, Round, RoundKind, Source, Token, TokenDecision
+
+HEAD, COPY = Offer("head", "head"), Offer("ngram", "ngram 3-4")
+
+NO_DECISION = TokenDecision(0, "", 0, Outcome.DISCARDED, 0.5)
+TOKEN = Token(0, "", 0, Source.PLAIN)
+
+
+@dataclass
+class World:
+    """What is true. plain_s: seconds of a plain round; rows: cost of so many rows in plain rounds; draft: of one draft.
+
+    accept: by kind of offer, the chance that a draft at this position stands. confident: kinds whose drafter says how sure
+    it is: then the chances scatter from draft to draft around `accept`, and what it says is right, unless it boasts.
+    copies: how often there is something to copy. change: called before every round with the number of tokens so far.
+    """
+
+    rows: Callable[[int], float] = lambda rows: 1.0 + 0.05 * (rows - 1)
+    draft: dict[str, float] = field(default_factory=lambda: {"head": 0.1, "ngram": 0.002})
+    accept: dict[str, Sequence[float]] = field(default_factory=dict)
+    confident: tuple[str, ...] = ("head",)
+    copies: float = 0.3
+    boast: float | None = None
+    plain_s: float = 0.01
+    noise: float = 0.03
+    change: Callable[[World, int], None] = lambda world, tokens: None
+
+    def costs(self, **more: object) -> Costs:
+        """As the engine would have measured them."""
+        rows = tuple((rows, self.plain_s * self.rows(rows)) for rows in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17))
+        return Costs(rows, tuple((name, share * self.plain_s) for name, share in self.draft.items()), **more)  # type: ignore[arg-type]
+
+
+@dataclass
+class Played:
+    """One reply: its plans and rounds, and seconds and tokens without probes."""
+
+    plans: list[Plan] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def tok_s(self) -> float:
+        return self.tokens / self.seconds
+
+
+def simulate(world: World, params: DecodingParams, costs: Costs, n: int, seed: int = 0) -> Played:
+    """A reply of n tokens."""
+    dice, controller, played = Random(seed), Controller(params, costs), Played()
+    done, index = 0, 1
+    while done < n:
+        world.change(world, done)
+        offers = tuple(
+            o for o in (COPY, HEAD) if o.kind in world.accept and (o is HEAD or dice.random() < world.copies)
+        )
+        plan = controller.plan(index, offers, n - done, 10_000, None)
+        round_, confidences = play(world, plan, dice, index)
+        controller.observe(round_, plan, confidences)
+        played.plans.append(plan)
+        played.rounds.append(round_)
+        emitted = min(len(round_.tokens), n - done)
+        done += emitted
+        index += 1
+        if round_.kind is not RoundKind.PROBE:
+            played.tokens += emitted
+            played.seconds += round_.total_s
+    return played
+
+
+def play(world: World, plan: Plan, dice: Random, index: int) -> tuple[Round, tuple[float, ...]]:
+    chances: list[float] = []
+    confidences: tuple[float, ...] = ()
+    kind = plan.offer.kind if plan.offer else ""
+    while plan.offer and len(chances) < plan.k:
+        if confidences and not plan.go_on(confidences):
+            break
+        mean = world.accept[kind][min(len(chances), len(world.accept[kind]) - 1)]
+        chance = mean
+        if kind in world.confident:
+            chance = dice.betavariate(3 * mean, 3 * (1 - mean)) if 0 < mean < 1 else mean
+            confidences += (chance if world.boast is None else world.boast,)
+        chances.append(chance)
+    stood = 0
+    while stood < len(chances) and dice.random() < chances[stood]:
+        stood += 1
+    fates = [Outcome.ACCEPTED] * stood + [Outcome.REJECTED] + [Outcome.DISCARDED] * MAX_K
+    decisions = tuple(TokenDecision(0, "", 0, fate, 0.5) for fate in fates[: len(chances)])
+    drafter = plan.offer.drafter if plan.offer else "none"
+    draft_s = world.plain_s * world.draft.get(drafter, 0.0) * len(chances)
+    rest_s = world.plain_s * world.rows(len(chances) + 1) * dice.uniform(1 - world.noise, 1 + world.noise)
+    return Round(
+        index=index, kind=plan.kind, rule=Rule.REJECTION, drafter=drafter, k_requested=plan.k, k_reason=plan.reason,
+        num_drafted=len(chances), context_len=9, decisions=decisions, tokens=(TOKEN,) * (stood + 1), draft_s=draft_s,
+        verify_s=rest_s, sample_s=0.0, total_s=draft_s + rest_s,
+    ), confidences  # fmt: skip
