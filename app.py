@@ -57,8 +57,18 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--queue-size", type=_whole(1, 10_000), default=32, help="how many requests may wait (default %(default)s)")
     add("--max-new-tokens", type=_whole(1, 1_000_000), default=2048, help="longest reply allowed (default %(default)s)")
     add("--target", default="embedded", help="the model: embedded (default), a folder, or a Hugging Face id")
-    add("--drafter", default="ngram", help="who guesses: ngram (default), none, or a smaller model of the same family")
-    add("--k", type=_whole(0, MAX_K), default=3, help=f"guesses a round at first, 0 to {MAX_K} (default %(default)s)")
+    add(
+        "--drafter",
+        default="auto",
+        help="who guesses: auto (default: the model's trained head, where there is one, and n-gram), ngram, none, or the "
+        "folder or name of a head or of a smaller model of the same family",
+    )
+    add(
+        "--k",
+        type=_auto_or_whole(0, MAX_K),
+        default=None,
+        help=f"guesses a round at first: auto (default: by what pays), or 0 to {MAX_K}; 0 is plain decoding",
+    )
     add("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="where the model runs (default auto)")
     add("--threads", type=_whole(1, 1024), default=None, help="CPU threads (default: as many as this process may use)")
     add(
@@ -84,6 +94,17 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
     def number(written: str) -> int:
         if not written.isdecimal() or not low <= int(written) <= high:
             raise argparse.ArgumentTypeError(f"must be a whole number from {low} to {high}, not {written!r}")
+        return int(written)
+
+    return number
+
+
+def _auto_or_whole(low: int, high: int) -> Callable[[str], int | None]:
+    def number(written: str) -> int | None:
+        if written == "auto":
+            return None
+        if not written.isdecimal() or not low <= int(written) <= high:
+            raise argparse.ArgumentTypeError(f"must be auto or a whole number from {low} to {high}, not {written!r}")
         return int(written)
 
     return number

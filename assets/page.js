@@ -153,9 +153,64 @@ function selecting() {
   return Boolean(selection && !selection.isCollapsed && log.contains(selection.anchorNode));
 }
 
+// ---- a round in one line: where the pointer is, where a finger taps, or by the arrow keys
+
+const tip = element.querySelector("[data-part=tip]");
+let told = null;  // the round that the line is about
+
+function tell(round) {
+  told?.classList.remove("told");
+  told = round;
+  tip.hidden = !round;
+  if (!round) return;
+  round.classList.add("told");
+  tip.textContent = round.dataset[root.dataset.lang];
+  const first = round.getClientRects()[0];
+  if (!first) return;
+  const room = Math.min(innerWidth, log.getBoundingClientRect().right) - tip.offsetWidth - 8;
+  tip.style.left = `${Math.max(8, Math.min(first.left, room))}px`;
+  const below = first.bottom + 4;
+  tip.style.top = `${below + tip.offsetHeight < innerHeight ? below : first.top - tip.offsetHeight - 4}px`;
+}
+
+function onPoint(event) {
+  if (event.pointerType !== "mouse" || event.buttons) return;
+  const round = event.target.closest?.(".round") ?? null;
+  if (round !== told) tell(round);
+}
+
+function onTap(event) {
+  if (!selecting()) tell(event.target.closest(".round"));
+}
+
+// Left and right, while the conversation has the focus; up and down scroll as ever.
+function onStep(event) {
+  if (event.key === "Escape") tell(null);
+  if (event.target !== log || !["ArrowLeft", "ArrowRight"].includes(event.key)) return;
+  const rounds = [...turnsBox.querySelectorAll(".round")];
+  const step = event.key === "ArrowRight" ? 1 : -1;
+  const next = rounds[told?.isConnected ? rounds.indexOf(told) + step : rounds.length - 1];
+  event.preventDefault();
+  if (!next) return;
+  next.scrollIntoView({block: "nearest"});
+  requestAnimationFrame(() => tell(next));  // after the scroll, which takes the line away
+}
+
+// Gradio gives every radio button a group of its own, in which the arrow keys have nowhere to go.
+function onRadio(event) {
+  const step = {ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1}[event.key];
+  if (!step || event.target.type !== "radio") return;
+  const all = [...event.target.closest("fieldset, .block").querySelectorAll("input[type=radio]")];
+  const next = all[(all.indexOf(event.target) + step + all.length) % all.length];
+  event.preventDefault();
+  next.focus();
+  next.click();
+}
+
 // ---- language, theme, switches
 
 function setLang(lang, remember) {
+  tell(null);
   root.dataset.lang = lang;
   root.lang = lang === "zh" ? "zh-CN" : "en";
   if (remember) store(localStorage, KEYS.lang, lang);
@@ -245,6 +300,11 @@ on("change", onChange);
 on("keydown", onKey);
 on("keypress", onKey);
 on("beforeinput", onBeforeInput);
+on("pointerover", onPoint);
+on("click", onTap);
+on("keydown", onStep);
+on("keydown", onRadio);
+log.addEventListener("scroll", () => tell(null), {signal: mount});
 
 function watchOver() {
   const now = Date.now();

@@ -10,7 +10,7 @@ import itertools
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engine.config import DecodingParams, EngineConfig, Message
 from engine.engine import Engine, Facts, State, Status
@@ -47,7 +47,10 @@ def split(text: str) -> list[str]:
 
 @dataclass
 class Script:
-    """What the engine answers. `wrong` is the text of every lost draft; `special_end` adds a stop token."""
+    """What the engine answers. `wrong` is the text of every lost draft; `special_end` adds a stop token.
+
+    rests: with K left open, from which round on to before which one guessing is off.
+    """
 
     text: str = DEFAULT_TEXT
     pieces: list[str] | None = None
@@ -55,6 +58,7 @@ class Script:
     special_end: bool = True
     reason: FinishReason = FinishReason.STOP
     message: str = ""
+    rests: tuple[int, int] = (0, 0)
 
     def tokens(self) -> list[str]:
         return self.pieces if self.pieces is not None else split(self.text)
@@ -71,7 +75,8 @@ def play(script: Script, params: DecodingParams, seed: int = 7) -> list[Event]:
     done, index = 1, 0
     wrong = itertools.cycle(script.wrong)
     while done < len(tokens):
-        round_ = _round(index, tokens, done, params, wrong)
+        resting = params.num_speculative_tokens is None and script.rests[0] <= index < script.rests[1]
+        round_ = _resting(index, tokens, done, params) if resting else _round(index, tokens, done, params, wrong)
         events.append(round_)
         done += len(round_.tokens)
         index += 1
@@ -103,10 +108,26 @@ def _round(index: int, tokens: list[Entry], done: int, params: DecodingParams, w
         emitted.append(_token(tokens[done + accepted], done + accepted, source))
     fixed = KReason.FIXED if params.num_speculative_tokens is not None else KReason.AUTO
     reason = KReason.PROBE if kind is RoundKind.PROBE else fixed
+    drafter = _who(params.drafter, index) if kind is RoundKind.SPECULATIVE else "none"
     return Round(
-        index, kind, params.rule, "ngram" if kind is RoundKind.SPECULATIVE else "none", asked, reason, k, 12 + done,
+        index, kind, params.rule, drafter, asked if k else 0, reason, k, 12 + done,
         tuple(decisions), tuple(emitted), 0.001 * bool(k), 0.008, 0.0005, ROUND_S,
+        predicted_speedup=1.5 if reason is KReason.AUTO else None,
     )  # fmt: skip
+
+
+def _resting(index: int, tokens: list[Entry], done: int, params: DecodingParams) -> Round:
+    """A round that a controller plays without guesses, because they would not pay."""
+    emitted = (_token(tokens[done], done, Source.PLAIN),)
+    return Round(index, RoundKind.PLAIN, params.rule, "none", 0, KReason.OFF, 0, 12 + done, (), emitted, 0.0, 0.008, 0.0005,
+                 ROUND_S, predicted_speedup=0.8)  # fmt: skip
+
+
+def _who(drafter: str, index: int) -> str:
+    """Who proposes in a round: with two drafters they take turns."""
+    if drafter == "both":
+        return ("ngram", "head")[index % 2]
+    return drafter if drafter in ("head", "draft_model") else "ngram"
 
 
 def _decision(entry: Entry, position: int, outcome: Outcome) -> TokenDecision:
@@ -212,7 +233,9 @@ class FakeEngine(Engine):
             raise ContextFull(count, self.context_len)
         if self.busy:
             raise Busy("Too many requests wait: try again in a moment.")
-        events = play(self.answer(messages[-1].content), params, params.sampling.seed or 7)
+        best = next(name for name in ("both", "head", "draft_model", "ngram", "none") if name in self.drafters)
+        playing = replace(params, drafter=best if params.drafter == "auto" else params.drafter)
+        events = play(self.answer(messages[-1].content), playing, params.sampling.seed or 7)
         stream = FakeStream(events, self.tok_s, self.hold_after, self.gate)
         self.asked.append(Asked(tuple(messages), params, conversation, stream))
         return stream

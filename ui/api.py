@@ -9,11 +9,12 @@ from typing import Any
 
 import gradio as gr
 
-from engine.config import DecodingParams, Message, SamplingParams
+from engine.config import MAX_K, DecodingParams, Message, SamplingParams
 from engine.engine import Facts
 from engine.errors import EngineError, InvalidParams
 from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Round, Token
 from engine.stats import Tally
+from ui.controls import default_drafter
 from ui.handlers import GLANCE_S, HEARTBEAT_S, Handlers, readable
 from ui.sessions import Live
 
@@ -52,6 +53,7 @@ class Record:
                 "speedup": summary.speedup,
                 "alpha": summary.alpha,
                 "acceptance_length": summary.acceptance_length,
+                "mean_k": summary.mean_k,
                 "drafted": summary.drafted,
                 "accepted": summary.accepted,
                 "ttft_s": summary.ttft_s,
@@ -78,14 +80,14 @@ def make_generate(handlers: Handlers) -> Callable[..., Any]:
     """The endpoint's function, bound to the engine. Its signature is what callers see."""
 
     longest = min(256, handlers.options.max_new_tokens)
-    drafter_at_first = next(str(control.default) for control in handlers.table() if control.name == "drafter")
+    k_at_first: int | str = "auto" if handlers.options.k is None else handlers.options.k
 
     async def generate(
         prompt: str,
         max_new_tokens: int = longest,
         temperature: float = 0.0,
-        num_speculative_tokens: int = handlers.options.k,
-        drafter: str = drafter_at_first,
+        num_speculative_tokens: int | str | None = k_at_first,
+        drafter: str = default_drafter(handlers.options.drafter),
         seed: int | None = None,
     ) -> AsyncIterator[dict[str, Any]]:
         """One reply to one prompt, with the source of every token and the speeds. Seed: a whole number, or none."""
@@ -94,7 +96,7 @@ def make_generate(handlers: Handlers) -> Callable[..., Any]:
         try:
             record = Record()
             params = DecodingParams(
-                SamplingParams(temperature=temperature, seed=seed), drafter, num_speculative_tokens,
+                SamplingParams(temperature=temperature, seed=seed), drafter, _k(num_speculative_tokens),
                 max_new_tokens=max_new_tokens,
             )  # fmt: skip
             async for _ in handlers.until_loaded(live):
@@ -110,6 +112,16 @@ def make_generate(handlers: Handlers) -> Callable[..., Any]:
             handlers.sessions.end("", live)
 
     return generate
+
+
+def _k(asked: object) -> int | None:
+    """K as the engine takes it; whether a number is in range is for the engine to say. Raises InvalidParams."""
+    if asked is None or asked == "auto":
+        return None
+    if isinstance(asked, bool) or not isinstance(asked, int):
+        name = "num_speculative_tokens"
+        raise InvalidParams(name, f"{name} must be auto or a whole number between 0 and {MAX_K}, not {asked!r}.")
+    return asked
 
 
 def _messages(prompt: str) -> tuple[Message, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,27 +14,36 @@ MAX_SEED = 2**63 - 1
 MAX_TEMPERATURE = 2.0
 """The engine allows more; beyond this a small model writes noise."""
 
-DRAFTERS_AT_START = ("ngram", "none")
-"""What is offered until the engine is ready and says what it has."""
+K_AT_FIRST = 3
+"""Where the slider stands until somebody moves it."""
+
+DRAFTERS = ("auto", "none", "ngram", "head", "both", "draft_model")
+"""All that the page knows, in the order in which it offers them."""
+
+DRAFTERS_AT_START = ("none", "ngram")
+"""What there is in any case, until the engine is ready and says what it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line fixes for the page."""
+    """What the command line fixes for the page. k None: automatic."""
 
     lang: Lang | None = None
-    drafter: str = "ngram"
-    k: int = 3
+    drafter: str = "auto"
+    k: int | None = None
     max_new_tokens: int = 2048
     queue_size: int = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """One setting. `name` is its name in the engine; `low` to `high` in steps of `step` for sliders."""
+    """One setting. `name` is its name in the engine; `low` to `high` in steps of `step` for sliders.
+
+    A "list" is a choice whose entries explain themselves, a line each.
+    """
 
     name: str
-    kind: Literal["slider", "choice", "line", "text", "switch"]
+    kind: Literal["slider", "choice", "list", "line", "text", "switch"]
     default: float | str | bool
     label: str
     help: str
@@ -49,8 +58,9 @@ class Control:
 
 
 TABLE: tuple[Control, ...] = (
-    Control("num_speculative_tokens", "slider", 3, "k.label", "k.help", 0, MAX_K),
-    Control("drafter", "choice", "ngram", "drafter.label", "drafter.help", choices=DRAFTERS_AT_START),
+    Control("auto_k", "switch", True, "auto_k.label", "auto_k.help"),
+    Control("num_speculative_tokens", "slider", K_AT_FIRST, "k.label", "k.help", 0, MAX_K),
+    Control("drafter", "list", "auto", "drafter.label", "drafter.help", choices=("auto", *DRAFTERS_AT_START)),
     Control("rule", "choice", Rule.REJECTION.value, "rule.label", "rule.help", choices=tuple(r.value for r in Rule)),
     Control("temperature", "slider", 0.0, "temperature.label", "temperature.help", 0, MAX_TEMPERATURE, 0.05),
     Control("top_p", "slider", 1.0, "top_p.label", "top_p.help", 0.05, 1, 0.05),
@@ -93,15 +103,15 @@ class Refusal(Exception):
 
 def table(options: Options, drafters: Sequence[str] | None = None) -> tuple[Control, ...]:
     """The table with what the command line and the loaded engine (None: not yet) say about defaults and limits."""
-    if drafters is None:
-        model = () if options.drafter in DRAFTERS_AT_START else ("draft_model",)
-        drafters = DRAFTERS_AT_START + model
+    offered = sorted(("auto", *(drafters or DRAFTERS_AT_START)), key=_place)
 
     def adapted(control: Control) -> Control:
+        if control.name == "auto_k":
+            return replace(control, default=options.k is None)
         if control.name == "num_speculative_tokens":
-            return replace(control, default=options.k)
+            return replace(control, default=K_AT_FIRST if options.k is None else options.k)
         if control.name == "drafter":
-            return replace(control, default=default_drafter(options.drafter, drafters), choices=tuple(drafters))
+            return replace(control, default=default_drafter(options.drafter), choices=tuple(offered))
         if control.name == "max_new_tokens":
             return replace(control, default=min(512, options.max_new_tokens), high=options.max_new_tokens)
         return control
@@ -109,11 +119,13 @@ def table(options: Options, drafters: Sequence[str] | None = None) -> tuple[Cont
     return tuple(adapted(control) for control in TABLE)
 
 
-def default_drafter(asked: str, drafters: Sequence[str]) -> str:
-    """The drafter named on the command line; a model given there is listed as draft_model."""
-    if asked in drafters:
-        return asked
-    return "draft_model" if "draft_model" in drafters else drafters[0]
+def _place(drafter: str) -> int:
+    return DRAFTERS.index(drafter) if drafter in DRAFTERS else len(DRAFTERS)
+
+
+def default_drafter(asked: str) -> str:
+    """The drafter named on the command line. A head or a model given there is what "auto" then takes."""
+    return asked if asked in ("none", "ngram") else "auto"
 
 
 def choice_label(choice: str, lang: Lang) -> str:
@@ -122,6 +134,12 @@ def choice_label(choice: str, lang: Lang) -> str:
         if key in TEXT:
             return text(key, lang)
     return choice
+
+
+def choice_line(choice: str, lang: Lang) -> str:
+    """The same with what it is good for on a second line, where there are words for that."""
+    key = f"drafter.{choice}.help"
+    return f"{choice_label(choice, lang)}\n{text(key, lang)}" if key in TEXT else choice_label(choice, lang)
 
 
 def settings(controls: Sequence[Control], values: Sequence[object]) -> Settings:
@@ -135,7 +153,7 @@ def settings(controls: Sequence[Control], values: Sequence[object]) -> Settings:
         params = DecodingParams(
             sampling=sampling,
             drafter=str(checked["drafter"]),
-            num_speculative_tokens=0 if checked["plain_only"] else int(checked["num_speculative_tokens"]),
+            num_speculative_tokens=_k(checked),
             rule=Rule(str(checked["rule"])),
             max_new_tokens=int(checked["max_new_tokens"]),
             probe_every=int(checked["probe_every"]),
@@ -145,13 +163,19 @@ def settings(controls: Sequence[Control], values: Sequence[object]) -> Settings:
     return Settings(str(checked["system"]), params)
 
 
+def _k(checked: Mapping[str, float | int | str | bool]) -> int | None:
+    if checked["plain_only"]:
+        return 0
+    return None if checked["auto_k"] else int(checked["num_speculative_tokens"])
+
+
 def check(control: Control, value: object) -> float | int | str | bool:
     """One value, checked and converted. Raises Refusal."""
     if control.kind == "switch":
         return bool(value)
     if control.kind == "text":
         return sendable(value) if isinstance(value, str) else ""
-    if control.kind == "choice":
+    if control.kind in ("choice", "list"):
         if value not in control.choices:
             raise Refusal(control, "notice.choice")
         return str(value)

@@ -16,7 +16,7 @@ from engine.events import Finished, Prefilled
 from engine.stream import Stream
 from ui import controls, patches
 from ui.patches import Patch
-from ui.render import both
+from ui.render import both, missing_drafters
 from ui.sessions import Live, Sessions
 from ui.state import Conversation, Turn, abandon, begin, progress, prompt
 
@@ -63,6 +63,11 @@ class Handlers:
             conversation = abandon(conversation, conversation.turns[-1].key)
             self.sessions.put(conversation)
         return patches.everything(conversation, self.engine.status(), self.facts())
+
+    def missing(self) -> str:
+        """Which drafters there are not, and why; "" until the engine says what it has."""
+        facts = self.facts()
+        return missing_drafters(facts.drafters, self.options.drafter) if facts else ""
 
     def stop(self, conversation_id: str) -> None:
         self.sessions.stop(conversation_id)

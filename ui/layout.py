@@ -46,7 +46,11 @@ def build_app(engine: Engine, options: Options) -> gr.Blocks:
                 gr.HTML(_panel(), elem_id="gl-panel", apply_default_css=False)
                 with gr.Accordion(text("settings.title", lang), open=False, elem_id="gl-settings") as accordion:
                     table = handlers.table()
-                    settings = [component(control, lang) for control in table]
+                    settings: list[Any] = []
+                    for control in table:
+                        settings.append(component(control, lang))
+                        if control.name == "drafter":
+                            missing = gr.HTML(handlers.missing(), elem_id="gl-missing", apply_default_css=False)
             with gr.Column(elem_id="gl-composer"):
                 gr.HTML(_notices(), elem_id="gl-notices", apply_default_css=False)
                 box = gr.Textbox(
@@ -57,7 +61,7 @@ def build_app(engine: Engine, options: Options) -> gr.Blocks:
                         gr.Button(text(f"button.{name}", lang), variant=variant, size="md", elem_id=f"gl-{name}")
                         for name, variant in BUTTONS
                     )
-        page = _Page(handlers, conversation, log, box, settings)
+        page = _Page(handlers, conversation, log, box, settings, missing)
         page.wire(send, stop, retry, clear, accordion)
         gr.api(make_generate(handlers), api_name="generate", concurrency_limit=None)
     return app
@@ -87,11 +91,14 @@ class _Page:
     """The wiring. Values of settings arrive raw (`preprocess=False`): `controls` checks them and answers in words."""
 
     def __init__(
-        self, handlers: Handlers, conversation: gr.Textbox, log: gr.HTML, box: gr.Textbox, settings: list[Any]
-    ) -> None:
+        self, handlers: Handlers, conversation: gr.Textbox, log: gr.HTML, box: gr.Textbox, settings: list[Any],
+        missing: gr.HTML,
+    ) -> None:  # fmt: skip
         self.handlers, self.conversation, self.log, self.box, self.settings = handlers, conversation, log, box, settings
-        self.temperature = settings[[c.name for c in handlers.table()].index("temperature")]
-        self.drafter = settings[[c.name for c in handlers.table()].index("drafter")]
+        self.missing = missing
+        named = dict(zip((control.name for control in handlers.table()), settings, strict=True))
+        self.temperature, self.drafter = named["temperature"], named["drafter"]
+        self.auto_k, self.k = named["auto_k"], named["num_speculative_tokens"]
 
     def wire(self, send: gr.Button, stop: gr.Button, retry: gr.Button, clear: gr.Button, accordion: Any) -> None:
         writes: dict[str, Any] = {"js": FILL, "preprocess": False, "concurrency_limit": None, **PRIVATE}
@@ -107,7 +114,9 @@ class _Page:
         log.example(self.on_example, [id_, *self.settings], [log, self.temperature], **writes)
         stop.click(self.on_stop, id_, None, js=FILL, **quick)
         clear.click(self.on_clear, id_, log, js=FILL, **quick)
-        log.sync(self.on_sync, None, [log, self.drafter], trigger_mode="multiple", **quick)
+        log.sync(self.on_sync, None, [log, self.drafter, self.missing], trigger_mode="multiple", **quick)
+        # Whoever sets K means it: the switch beside it goes off, in the browser, before anything can be sent.
+        self.k.input(None, None, self.auto_k, js="() => false", **PRIVATE)
         words = [self.box, accordion, send, stop, retry, clear, *self.settings]
         log.language(self.on_language, None, words, trigger_mode="always_last", **quick)
 
@@ -137,10 +146,10 @@ class _Page:
     async def on_clear(self, id_: str) -> str:
         return packed(self.handlers.clear(id_), id_)
 
-    async def on_sync(self, event: gr.EventData) -> tuple[str, Any]:
+    async def on_sync(self, event: gr.EventData) -> tuple[str, Any, str]:
         id_ = str(event.conversation or "")
         patch = self.handlers.sync(id_)
-        return packed(patch, id_), self._drafters(_lang(event.lang))
+        return packed(patch, id_), self._drafters(_lang(event.lang)), self.handlers.missing()
 
     def _drafters(self, lang: Lang) -> Any:
         """Once the engine is ready the list holds what it really has."""
@@ -160,11 +169,13 @@ def _lang(said: object) -> Lang:
 
 def component(control: Control, lang: Lang) -> Any:
     """The Gradio component of one setting."""
-    shown = words(control, lang)
+    shown = words(control, lang) | {"elem_id": f"gl-set-{control.name}"}
     if control.kind == "slider":
         return gr.Slider(control.low, control.high, control.default, step=control.step, **shown)
     if control.kind == "choice":
         return gr.Dropdown(value=control.default, filterable=False, **shown)
+    if control.kind == "list":
+        return gr.Radio(value=control.default, **shown)
     if control.kind == "switch":
         return gr.Checkbox(bool(control.default), **shown)
     return gr.Textbox(str(control.default), lines=1, max_lines=1 if control.kind == "line" else 6, **shown)
@@ -173,13 +184,14 @@ def component(control: Control, lang: Lang) -> Any:
 def words(control: Control, lang: Lang) -> dict[str, Any]:
     """What a setting says, in one language."""
     said: dict[str, Any] = {"label": text(control.label, lang), "info": text(control.help, lang)}
-    if control.kind == "choice":
+    if control.kind in ("choice", "list"):
         said["choices"] = choices(control, lang)
     return said
 
 
 def choices(control: Control, lang: Lang) -> list[tuple[str, str]]:
-    return [(controls.choice_label(choice, lang), choice) for choice in control.choices]
+    label = controls.choice_line if control.kind == "list" else controls.choice_label
+    return [(label(choice, lang), choice) for choice in control.choices]
 
 
 def box_words(lang: Lang) -> dict[str, Any]:
@@ -205,6 +217,7 @@ def _log(options: Options) -> str:
         f'<div class="blank"><div class="loading" data-part="loading"></div><p class="lead">{both("app.line")}</p><h2>{both("log.empty")}</h2>'
         f"{buttons()}<p>{both('log.english')}</p></div>"
         '<div data-part="turns"></div></div>'
+        '<p class="tip" role="status" data-part="tip" hidden></p>'
         '<p class="unseen" role="status" aria-live="polite" data-part="say"></p>'
     )
 
@@ -221,10 +234,14 @@ def _panel() -> str:
         f'<button type="button" class="fold" data-action="fold" aria-expanded="false" aria-controls="gl-figures">'
         f'<span data-figure="line">{both("panel.idle")}</span><span class="unseen">{both("panel.open")}</span></button>'
         f'<div id="gl-figures"><div class="pair">{_side("spec")}{_side("plain")}</div>'
-        f'<p class="speedup"><span>{both("panel.speedup")}</span> <b data-figure="speedup">{render.DASH}</b>'
-        f' <span class="verdict" data-figure="verdict"></span></p>'
+        f'<p class="pair speedup"><span>{both("panel.speedup")} <b data-figure="speedup">{render.DASH}</b></span>'
+        f'<span class="expected"{_hint("panel.expected.help")}>{both("panel.expected")}'
+        f' <b data-figure="expected">{render.DASH}</b></span></p>'
+        f'<p class="verdict" data-figure="verdict"></p><p class="rest" data-figure="rest"></p>'
         f'<p class="baseline" data-figure="baseline">{both("panel.idle")}</p><dl>{_cells()}</dl>'
+        f'<p class="by" data-figure="by"></p>'
         f"<h3>{both('legend.title')}</h3>{render.legend()}"
+        f'<p class="how">{both("legend.round")}</p>'
         f'<label class="switch"><input type="checkbox" data-switch="hide"> {both("legend.hide")}</label></div>'
     )
 
@@ -243,7 +260,20 @@ def _side(name: str) -> str:
 
 def _cells() -> str:
     """The small figures, in pairs of name and value."""
-    names = ("now", "overall", "alpha", "tau", "drafted", "accepted", "rejected", "discarded", "tokens", "ttft")
+    names = (
+        "now",
+        "overall",
+        "alpha",
+        "tau",
+        "k",
+        "mean_k",
+        "drafted",
+        "accepted",
+        "rejected",
+        "discarded",
+        "tokens",
+        "ttft",
+    )
     return "".join(
         f'<div><dt{_hint(f"panel.{name}.help")}>{both(f"panel.{name}")}</dt><dd data-figure="{name}">{render.DASH}</dd></div>'
         for name in names

@@ -12,9 +12,8 @@ import json
 from typing import Any
 
 from engine.engine import Facts, Status
-from engine.stats import Tally
-from ui import render
-from ui.state import Conversation, Phase, Turn
+from ui import panel, render
+from ui.state import Conversation, Phase, Reply, Turn
 
 Patch = dict[str, Any]
 
@@ -30,13 +29,13 @@ def packed(patch: Patch, asked: str) -> str:
     return json.dumps(patch | {"asked": asked}, separators=(",", ":"))
 
 
-def everything(conversation: Conversation, status: Status, facts: Facts | None, notice: str = "") -> Patch:
+def everything(conversation: Conversation, status: Status, facts: Facts | None) -> Patch:
     """The whole conversation: for a page that has just opened, or has lost track."""
     turns = [_turn(turn, 0) for turn in conversation.turns]
     return _patch(conversation, turns) | {
         "figures": _figures(conversation) | {"engine": render.engine_chip(status, facts), "note": render.note(facts)},
         "loading": render.loading_notice(status),
-        "notice": notice,
+        "notice": "",
         "ready": facts is not None,
     }
 
@@ -90,9 +89,10 @@ def _turn(turn: Turn, start: int, ahead: int = 0) -> Patch:
 
 
 def _figures(conversation: Conversation, probing: bool = True) -> Patch:
-    reply = conversation.turns[-1].reply.tally if conversation.turns else Tally()
-    bars = render.bars(reply, conversation.tally)
-    return render.figures(reply, conversation.tally, probing) | {f"bar.{side}": share for side, share in bars.items()}
+    reply = conversation.turns[-1].reply if conversation.turns else Reply()
+    bars = panel.bars(reply.tally, conversation.tally)
+    shown = panel.figures(reply.tally, conversation.tally, probing, reply.course)
+    return shown | {f"bar.{side}": share for side, share in bars.items()}
 
 
 def _say(turn: Turn) -> str:

@@ -6,14 +6,15 @@ and what was sent once ("frozen") stays true.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from engine.engine import Facts, State, Status
-from engine.events import FinishReason
-from engine.stats import MIN_BASELINE_SAMPLES, Summary, Tally
-from ui.state import LOST, Block, Kind, Phase, Piece, Reply, Turn, measured
-from ui.strings import text
+from engine.events import FinishReason, KReason
+from ui.controls import choice_label
+from ui.course import Played
+from ui.state import LOST, Block, Kind, Phase, Piece, Reply, Turn
+from ui.strings import LANGS, TEXT, Lang, text
 
 DASH = "–"
 
@@ -31,6 +32,11 @@ def both(key: str, **values: object) -> str:
     """A text in both languages, as HTML. Values are escaped."""
     shown = {lang: escape(text(key, lang, **values)) for lang in ("en", "zh")}
     return f'<span class="en" lang="en">{shown["en"]}</span><span class="zh" lang="zh">{shown["zh"]}</span>'
+
+
+def name(drafter: str) -> str:
+    """A drafter's name; one that has no words stands for itself."""
+    return both(f"drafter.{drafter}") if f"drafter.{drafter}" in TEXT else escape(drafter)
 
 
 def piece(part: Piece) -> str:
@@ -57,8 +63,25 @@ def _marked(written: str) -> str:
     return escape("␣" * len(marked) if marked.isspace() else marked)
 
 
-def block(pieces: Block) -> str:
-    return "".join(piece(part) for part in pieces)
+def block(part: Block) -> str:
+    """Tokens; those of a round in an element that says, in both languages, how they came about."""
+    shown = "".join(map(piece, part.pieces))
+    if part.played is None or not shown:
+        return shown
+    said = "".join(f' data-{lang}="{escape(round_line(part.played, lang))}"' for lang in LANGS)
+    return f'<span class="round"{said}>{shown}</span>'
+
+
+def round_line(now: Played, lang: Lang) -> str:
+    """A round in one line: its K and why, who guessed, how many were right, and what was expected."""
+    parts = [text("round.k", lang, index=now.index, k=now.k), text(f"round.{now.reason.value}", lang)]
+    if now.drafted:
+        parts += [text("round.by", lang, who=choice_label(now.drafter, lang))]
+        parts += [text("round.right", lang, accepted=now.accepted, drafted=now.drafted)]
+    if now.predicted is not None:
+        key = "round.would" if now.reason is KReason.OFF else "round.expected"
+        parts.append(text(key, lang, speedup=times(now.predicted)))
+    return " · ".join(parts)
 
 
 def blocks(parts: Iterable[Block]) -> list[str]:
@@ -109,82 +132,6 @@ def _written(reply: Reply) -> str:
     return both("end.figures", tokens=tally.tokens, green=green, red=red, seed=reply.seed)
 
 
-def speed(value: float | None) -> str:
-    """Tokens per second in three figures, so that the place it takes hardly changes."""
-    if value is None:
-        return DASH
-    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"
-
-
-def times(value: float | None) -> str:
-    return DASH if value is None else f"{value:.2f}×"
-
-
-def ratio(value: float | None) -> str:
-    return DASH if value is None else f"{value:.2f}"
-
-
-def seconds(value: float | None) -> str:
-    if value is None:
-        return DASH
-    return f"{value * 1000:.0f} ms" if value < 0.9995 else f"{value:.2f} s"
-
-
-def figures(reply: Tally, conversation: Tally, probing: bool = True) -> dict[str, str]:
-    """What stands in each place of the live panel, as HTML."""
-    own = reply.summary()
-    window, alone = measured(reply, conversation)
-    shown = {"spec": speed(window.spec_tok_s), "plain": speed(window.baseline.tok_s), "speedup": times(window.speedup)}
-    return {
-        **shown,
-        "verdict": _verdict(window.speedup, window.acceptance_length),
-        "baseline": _baseline(window, alone, probing),
-        "line": both("panel.line", **shown) if window.spec_tok_s is not None else both("panel.idle"),
-        "now": speed(own.now_tok_s),
-        "overall": speed(own.overall_tok_s),
-        "alpha": ratio(own.alpha),
-        "tau": ratio(own.acceptance_length),
-        "drafted": str(own.drafted),
-        "accepted": str(own.accepted),
-        "rejected": str(own.rejected),
-        "discarded": str(own.discarded),
-        "ttft": seconds(own.ttft_s),
-        "tokens": str(own.tokens),
-    }
-
-
-def bars(reply: Tally, conversation: Tally) -> dict[str, float]:
-    """Lengths of the two bars to one scale: the faster side is 1."""
-    window, _ = measured(reply, conversation)
-    spec, plain = window.spec_tok_s or 0.0, window.baseline.tok_s or 0.0
-    longest = max(spec, plain)
-    return {"spec": spec / longest, "plain": plain / longest} if longest else {"spec": 0.0, "plain": 0.0}
-
-
-def _verdict(speedup: float | None, tokens_a_round: float | None = None) -> str:
-    """A slow-down is said as plainly as a speed-up; within 2 % nothing is claimed.
-
-    A round with guesses takes at least as long as one without. So more than its tokens is a disturbed measurement.
-    """
-    if speedup is None:
-        return ""
-    if tokens_a_round is not None and speedup > max(1.02, 1.1 * tokens_a_round):
-        return both("panel.doubtful")
-    if speedup < 0.98:
-        return both("panel.slower")
-    return both("panel.faster" if speedup > 1.02 else "panel.same")
-
-
-def _baseline(window: Summary, alone: bool, probing: bool) -> str:
-    baseline = window.baseline
-    if baseline.tok_s is None:
-        if not probing and not baseline.n:
-            return both("panel.unprobed")
-        return both("panel.measuring", n=baseline.n, need=MIN_BASELINE_SAMPLES) if window.tokens else both("panel.idle")
-    spread = f"{(baseline.spread or 0.0) * 100:.0f}"
-    return both("panel.measured" if alone else "panel.measured.conversation", n=baseline.n, spread=spread)
-
-
 def engine_chip(status: Status, facts: Facts | None) -> str:
     """The truth about the engine in one line: model, format, kernel and exactness; or how far loading is."""
     if status.state is State.FAILED:
@@ -207,6 +154,16 @@ def note(facts: Facts | None) -> str:
     return "<br>".join(known.get(line, escape(line)) for line in facts.note.splitlines()) if facts else ""
 
 
+def missing_drafters(drafters: Sequence[str], asked: str) -> str:
+    """Why a drafter cannot be chosen, a line each. asked: the command line's `--drafter`."""
+    lines = []
+    if "head" not in drafters:
+        lines.append(both("drafter.missing.head") if asked == "auto" else both("drafter.missing.asked", asked=asked))
+    if "draft_model" not in drafters:
+        lines.append(both("drafter.missing.model"))
+    return "<br>".join(lines).replace("--drafter", "<code>--drafter</code>")
+
+
 def loading(status: Status) -> str:
     """The phase of loading, with a percentage where it is known."""
     share = "" if status.fraction is None else f" {status.fraction * 100:.0f} %"
@@ -222,6 +179,10 @@ def loading_notice(status: Status, pending: bool = False) -> str:
     note = "load.pending" if pending else "load.note"
     bar = "<progress></progress>" if status.fraction is None else f'<progress value="{status.fraction:.3f}"></progress>'
     return f"<p>{loading(status)}</p>{bar}<p>{both(note)}</p>"
+
+
+def times(value: float | None) -> str:
+    return DASH if value is None else f"{value:.2f}×"
 
 
 def legend() -> str:

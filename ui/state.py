@@ -24,6 +24,7 @@ from engine.events import (
     TokenDecision,
 )
 from engine.stats import Summary, Tally
+from ui.course import Course, Played, played
 
 
 class Kind(StrEnum):
@@ -57,8 +58,12 @@ class Piece:
     special: str = ""
 
 
-Block = tuple[Piece, ...]
-"""What one event added. A block never changes once it is there, so it is sent to the browser once."""
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What one event added: tokens, and of a round how they came about. It never changes, so it is sent to the browser once."""
+
+    pieces: tuple[Piece, ...]
+    played: Played | None = None
 
 
 class Phase(StrEnum):
@@ -72,7 +77,7 @@ class Reply:
     """One reply so far.
 
     read: how much of a long prompt has been read, 0 to 1. outgrown: a round went without guesses because the drafter's
-    own context was full.
+    own context was full. course: what the controller did.
     """
 
     phase: Phase = Phase.WAITING
@@ -83,11 +88,12 @@ class Reply:
     reason: FinishReason | None = None
     message: str = ""
     outgrown: bool = False
+    course: Course = field(default_factory=Course)
 
     @property
     def text(self) -> str:
         """The reply as the model wrote it, without the drafts that were lost."""
-        return "".join(piece.text for block in self.blocks for piece in block if piece.kind not in LOST)
+        return "".join(piece.text for block in self.blocks for piece in block.pieces if piece.kind not in LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,29 +123,30 @@ def reduce(reply: Reply, event: Event) -> Reply:
 def advance(reply: Reply, events: Sequence[Event]) -> Reply:
     """The reply after several events; the blocks are joined once, however many events there are."""
     blocks: list[Block] = []
-    tally = reply.tally
+    tally, course = reply.tally, reply.course
     for event in events:
         tally = tally.add(event)
         if isinstance(event, Prefilling):
             reply = replace(reply, read=event.done / event.prompt_tokens)
         elif isinstance(event, Prefilled):
             if event.token is not None:
-                blocks.append((_emitted(event.token),))
+                blocks.append(Block((_emitted(event.token),)))
             reply = replace(reply, phase=Phase.RUNNING, seed=event.seed)
         elif isinstance(event, Round):
-            blocks.append(round_pieces(event))
+            blocks.append(Block(round_pieces(event), played(event)))
+            course = course.add(played(event))
             if event.k_reason is KReason.DRAFTER_CONTEXT and event.k_requested == 0:
                 reply = replace(reply, outgrown=True)
         else:
             reply = _finished(reply, event)
-    return replace(reply, blocks=(*reply.blocks, *blocks), tally=tally)
+    return replace(reply, blocks=(*reply.blocks, *blocks), tally=tally, course=course)
 
 
 def _finished(reply: Reply, event: Finished) -> Reply:
     return replace(reply, phase=Phase.FINISHED, reason=event.reason, message=event.message)
 
 
-def round_pieces(round_: Round) -> Block:
+def round_pieces(round_: Round) -> tuple[Piece, ...]:
     """The tokens of a round in reading order, with the drafts that were lost exactly where they were lost.
 
     Lost drafts stand before the token that took the place of the first of them: first what was struck out,

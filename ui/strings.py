@@ -110,6 +110,10 @@ TEXT: dict[str, tuple[str, str]] = {
     "legend.recovered": ("the model's own word instead", "换成大模型自己的词"),
     "legend.bonus": ("one extra, all guesses were right", "全猜中时多送一个"),
     "legend.plain": ("written without guessing", "没有猜，直接写的"),
+    "legend.round": (
+        "Point at a word or tap it to see its round; with the keyboard, ← and → in the conversation.",
+        "把指针移到词上，或者点一下，就能看到它那一轮；键盘：在对话区按 ← →。",
+    ),
     "legend.hide": ("Hide wrong guesses", "隐藏猜错的词"),
     # live panel
     "panel.title": ("Speed", "速度"),
@@ -120,6 +124,21 @@ TEXT: dict[str, tuple[str, str]] = {
     "panel.slower": ("slower than plain here", "这里比普通解码还慢"),
     "panel.same": ("about the same as plain", "和普通解码差不多"),
     "panel.faster": ("faster than plain", "比普通解码快"),
+    "panel.expected": ("expected", "预计加速比"),
+    "panel.expected.help": (
+        "what the automatic choice of K expected, from what rounds cost here and how many guesses were right",
+        "自动选 K 时的预计：按这里每轮的耗时和猜中的比例算",
+    ),
+    "panel.rest": ("Guessing is off: it does not pay here.", "暂时不猜：在这里不划算。"),
+    "panel.rest.would": (
+        "Guessing is off: it would be {speedup} here.",
+        "暂时不猜：在这里猜的话只有 {speedup}。",
+    ),
+    "panel.rest.no_offer": (
+        "No guesses: nothing here repeats what came before.",
+        "暂时没有可猜的：这里没有重复前面的内容。",
+    ),
+    "panel.rest.short": ("guessing off", "暂时不猜"),
     "panel.doubtful": (
         "more than guessing can give: the machine was busy",
         "高过了推测能带来的上限：测的时候机器正忙",
@@ -144,6 +163,14 @@ TEXT: dict[str, tuple[str, str]] = {
     "panel.alpha.help": ("accepted / tested", "接受数 ÷ 检查数"),
     "panel.tau": ("tokens a round τ", "每轮 token 数 τ"),
     "panel.tau.help": ("1 is plain decoding; K + 1 at best", "普通解码是 1，最多是 K + 1"),
+    "panel.k": ("K, latest round", "K（最近一轮）"),
+    "panel.k.help": ("guesses in the latest round", "最近一轮猜了几个"),
+    "panel.mean_k": ("K, mean", "K（平均）"),
+    "panel.mean_k.help": (
+        "guesses a round in this reply, rounds without any included",
+        "这段回答里平均每轮猜几个，没猜的轮也算",
+    ),
+    "panel.by": ("α by drafter:", "各自的 α："),
     "panel.drafted": ("drafted", "猜了"),
     "panel.accepted": ("accepted", "接受"),
     "panel.rejected": ("rejected", "拒绝"),
@@ -164,16 +191,76 @@ TEXT: dict[str, tuple[str, str]] = {
     "button.clear": ("Clear", "清空"),
     # settings
     "settings.title": ("Settings", "设置"),
+    "auto_k.label": ("Choose K automatically", "自动选择 K"),
+    "auto_k.help": (
+        "Each round makes as many guesses as pay by what is measured here, or none.",
+        "按这里的实测，每一轮猜多少个划算就猜多少个，不划算就不猜。",
+    ),
     "k.label": ("Guesses a round (K)", "每轮猜几个（K）"),
     "k.help": (
-        "How many tokens the drafter proposes before the model checks. 0 is plain decoding.",
-        "草稿模型先猜几个 token，再交给大模型一次核对。0 就是普通解码。",
+        "A fixed number: moving the slider turns automatic off. 0 is plain decoding.",
+        "固定的个数：拖动滑块就会关掉自动选择。0 就是普通解码。",
     ),
-    "drafter.label": ("Drafter", "草稿模型"),
-    "drafter.help": ("Who makes the guesses.", "由谁来猜。"),
-    "drafter.ngram": ("n-gram: repeats what came before", "n-gram：照抄前面出现过的"),
-    "drafter.none": ("none: plain decoding", "不猜：普通解码"),
-    "drafter.draft_model": ("a smaller model", "一个更小的模型"),
+    "drafter.label": ("Drafter", "由谁来猜"),
+    "drafter.help": (
+        "Who makes the guesses. Whoever it is, the model checks them and the answer stays its own.",
+        "谁来猜都行：猜的都由大模型核对，答案始终是大模型自己的。",
+    ),
+    "drafter.auto": ("automatic", "自动"),
+    "drafter.auto.help": (
+        "The best that is loaded. Keep it, unless you want to compare.",
+        "用已加载的里面最好的。不做对比，就不用改。",
+    ),
+    "drafter.none": ("off", "关闭"),
+    "drafter.none.help": ("Plain decoding: one token at a time, no guesses.", "普通解码：一次写一个 token，不猜。"),
+    "drafter.ngram": ("n-gram", "n-gram"),
+    "drafter.ngram.help": (
+        "Finds the last words earlier in the text and copies what followed. Almost free; good for code, lists, "
+        "quotations and summaries.",
+        "在前文里找到同样的几个词，照抄后面的内容。几乎不花时间，适合代码、列表、引用和总结。",
+    ),
+    "drafter.head": ("trained head", "训练好的草稿头"),
+    "drafter.head.help": (
+        "A small network that learnt from this model's own replies and reads its inner states. Good where nothing repeats.",
+        "一个小网络，学过这个模型自己写的回答，根据它的内部状态来猜。适合没有重复的内容。",
+    ),
+    "drafter.both": ("n-gram and head", "n-gram 加草稿头"),
+    "drafter.both.help": (
+        "Each round goes to the one that has paid better here. Good when a reply mixes quoting and new text.",
+        "每一轮交给在这里更划算的那一个。回答里既有照抄又有新内容时最合适。",
+    ),
+    "drafter.draft_model": ("another model", "另一个模型"),
+    "drafter.draft_model.help": (
+        "A smaller model of the same family. Good when it is at least ten times smaller than the one it guesses for.",
+        "同一家族里更小的模型。至少小十倍才划算。",
+    ),
+    "drafter.missing.head": (
+        "No trained head: this model has none yet. Train one, then start with --drafter and its folder.",
+        "没有草稿头：这个模型还没有训练过。训练一个，再用 --drafter 加上它的文件夹启动。",
+    ),
+    "drafter.missing.asked": (
+        "No trained head: this start asked for --drafter {asked}. Leave the option out to load the model's own head.",
+        "没有草稿头：这次启动指定了 --drafter {asked}。去掉这个选项，就会加载这个模型自带的草稿头。",
+    ),
+    "drafter.missing.model": (
+        "No other model: to have one, start with --drafter and the name or folder of a smaller model of the same family.",
+        "没有另一个模型：想用的话，启动时加上 --drafter 和同一家族里更小模型的名字或文件夹。",
+    ),
+    # one round, where a person points at it
+    "round.k": ("Round {index}: K = {k}", "第 {index} 轮：K = {k}"),
+    "round.fixed": ("as set", "手动设定"),
+    "round.auto": ("automatic", "自动"),
+    "round.off": ("off, because guessing does not pay now", "暂时不猜，因为现在不划算"),
+    "round.explore": ("a try whether things have changed", "试一次，看看情况变了没有"),
+    "round.no_offer": ("nothing to guess from", "没有可猜的"),
+    "round.probe": ("no guesses, to measure plain speed", "不猜，用来测普通解码的速度"),
+    "round.budget": ("cut, the longest reply is near", "减少了，快到回答上限"),
+    "round.context": ("cut, the model's memory is nearly full", "减少了，大模型的上下文快满了"),
+    "round.drafter_context": ("cut, the drafter's memory is nearly full", "减少了，草稿模型的上下文快满了"),
+    "round.by": ("guessed by {who}", "由{who}来猜"),
+    "round.right": ("{accepted} of {drafted} right", "猜 {drafted} 个，中 {accepted} 个"),
+    "round.expected": ("expected {speedup}", "预计 {speedup}"),
+    "round.would": ("with guesses {speedup}", "猜的话是 {speedup}"),
     "rule.label": ("Acceptance rule", "接受规则"),
     "rule.help": (
         "Both keep the model's own distribution unchanged.",

@@ -31,7 +31,7 @@ def test_a_reply_as_json(call: Any, engine: FakeEngine) -> None:
     assert {token["source"] for token in made["tokens"]} == {"draft", "recovered", "bonus", "plain"}
     assert all(set(token) == {"text", "id", "source"} for token in made["tokens"])
     assert set(made["stats"]) == {
-        "spec_tok_s", "plain_tok_s", "speedup", "alpha", "acceptance_length", "drafted", "accepted", "ttft_s", "finish_reason",
+        "spec_tok_s", "plain_tok_s", "speedup", "alpha", "acceptance_length", "mean_k", "drafted", "accepted", "ttft_s", "finish_reason",
     }  # fmt: skip
     assert made["stats"]["finish_reason"] == "length"
     assert made["engine"] == {
@@ -80,6 +80,9 @@ def test_nothing_can_be_uploaded(launch_page: Callable[..., str]) -> None:
         (("hi", 0), "max_new_tokens must be between"),
         (("hi", 5, -1), "temperature must be between 0 and 5"),
         (("hi", 5, 0, 99), "num_speculative_tokens must be between 0 and 16"),
+        (("hi", 5, 0, "many"), "num_speculative_tokens must be auto or a whole number between 0 and 16, not 'many'"),
+        (("hi", 5, 0, True), "must be auto or a whole number"),
+        (("hi", 5, 0, 2.5), "must be auto or a whole number"),
         (("hi", 5, 0, 4, "magic"), "drafter must be one of"),
         (("hi", "many"), "must be a whole number"),
         (("word " * 9000,), "shorten the message"),
@@ -150,6 +153,23 @@ def test_the_command_lines_defaults_are_the_apis(engine: FakeEngine, launch_page
     client = Client(launch_page(engine, Options(k=2, drafter="none")), verbose=False)
     client.predict("hello", api_name="/generate")
     assert (engine.asked[0].params.num_speculative_tokens, engine.asked[0].params.drafter) == (2, "none")
+
+
+def test_k_and_drafter_are_automatic_unless_asked_for(call: Any, engine: FakeEngine) -> None:
+    for arguments in (("hello",), ("hello", 5, 0, "auto", "auto"), ("hello", 5, 0, None), ("hello", 5, 0, 0)):
+        call.predict(*arguments, api_name="/generate")
+    assert [asked.params.num_speculative_tokens for asked in engine.asked] == [None, None, None, 0]
+    assert {asked.params.drafter for asked in engine.asked} == {"auto"}
+
+
+def test_a_model_given_on_the_command_line_is_what_automatic_takes(launch_page: Callable[..., str]) -> None:
+    from gradio_client import Client
+
+    engine = FakeEngine(drafters=("none", "ngram", "draft_model"))
+    client = Client(launch_page(engine, Options(drafter="some/model")), verbose=False)
+    client.predict("hello", api_name="/generate")
+    assert engine.asked[0].params.drafter == "auto"
+    client.close()
 
 
 def _until(true: Callable[[], bool]) -> None:

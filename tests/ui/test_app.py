@@ -38,7 +38,9 @@ def assert_one_sentence(ended: subprocess.CompletedProcess[str], words: str) -> 
         (["--device", "tpu"], "--device"),
         (["--port", "0"], "whole number from 1 to 65535"),
         (["--port", "http"], "--port"),
-        (["--k", "17"], "0 to 16"),
+        (["--k", "17"], "auto or a whole number from 0 to 16, not '17'"),
+        (["--k", "automatic"], "auto or a whole number from 0 to 16"),
+        (["--drafter", " "], "drafter must be auto, ngram, none"),
         (["--threads", "none"], "--threads"),
         (["--lang", "fr"], "--lang"),
         (["--nonsense"], "--nonsense"),
@@ -64,6 +66,11 @@ def test_help_explains_every_option() -> None:
     for option in ("host", "port", "share", "queue-size", "max-new-tokens", "target", "drafter", "k", "device", "threads",
                    "lang", "offline", "version"):  # fmt: skip
         assert re.search(rf"--{option}\b.*\S", ended.stdout)
+
+
+def test_k_and_drafter_are_automatic_unless_asked_for() -> None:
+    assert (app.parse([]).k, app.parse([]).drafter) == (None, "auto")
+    assert app.parse(["--k", "auto"]).k is None and app.parse(["--k", "0"]).k == 0
 
 
 def test_the_version_is_the_projects() -> None:

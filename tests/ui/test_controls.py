@@ -6,10 +6,26 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.config import MAX_K, DecodingParams, Rule, SamplingParams
-from ui.controls import MAX_SEED, TABLE, Control, Options, Refusal, check, default_drafter, settings, table
-from ui.strings import LANGS
+from ui.controls import (
+    DRAFTERS,
+    MAX_SEED,
+    TABLE,
+    Control,
+    Options,
+    Refusal,
+    _place,
+    check,
+    choice_label,
+    choice_line,
+    default_drafter,
+    settings,
+    table,
+)
+from ui.strings import LANGS, Lang
 
 
 def values(**changed: Any) -> list[Any]:
@@ -22,7 +38,7 @@ def control(name: str) -> Control:
 
 def test_the_defaults_are_the_first_visitors() -> None:
     made = settings(TABLE, values())
-    assert made.params == DecodingParams(SamplingParams(temperature=0.0), "ngram", 3, Rule.REJECTION, 512)
+    assert made.params == DecodingParams(SamplingParams(temperature=0.0), "auto", None, Rule.REJECTION, 512)
     assert made.system == ""
 
 
@@ -44,7 +60,7 @@ def test_values_out_of_range_are_refused_in_both_languages(one: Control, bad: An
 def test_halves_of_whole_numbers_are_refused() -> None:
     with pytest.raises(Refusal):
         settings(TABLE, values(num_speculative_tokens=2.5))
-    assert settings(TABLE, values(num_speculative_tokens=3.0)).params.num_speculative_tokens == 3
+    assert settings(TABLE, values(num_speculative_tokens=3.0, auto_k=False)).params.num_speculative_tokens == 3
 
 
 @pytest.mark.parametrize(
@@ -73,8 +89,12 @@ def test_a_system_prompt_is_text_that_can_be_encoded(written: Any, system: str) 
     assert settings(TABLE, values(system=written)).system == system
 
 
-def test_plain_only_is_k_zero() -> None:
-    assert settings(TABLE, values(plain_only=True, num_speculative_tokens=8)).params.num_speculative_tokens == 0
+@pytest.mark.parametrize(
+    ("plain_only", "auto_k", "k"), [(True, True, 0), (True, False, 0), (False, True, None), (False, False, 8)]
+)
+def test_k_is_automatic_fixed_or_zero(plain_only: bool, auto_k: bool, k: int | None) -> None:
+    chosen = values(plain_only=plain_only, auto_k=auto_k, num_speculative_tokens=8)
+    assert settings(TABLE, chosen).params.num_speculative_tokens == k
 
 
 def test_the_command_line_and_the_engine_adapt_the_table() -> None:
@@ -82,13 +102,32 @@ def test_the_command_line_and_the_engine_adapt_the_table() -> None:
         c.name: c
         for c in table(Options(k=7, drafter="some/model", max_new_tokens=100), ("none", "ngram", "draft_model"))
     }
-    assert adapted["num_speculative_tokens"].default == 7
-    assert adapted["drafter"].default == "draft_model"
+    assert adapted["num_speculative_tokens"].default == 7 and adapted["auto_k"].default is False
+    assert adapted["drafter"].default == "auto"
     assert adapted["max_new_tokens"].high == adapted["max_new_tokens"].default == 100
     assert adapted["num_speculative_tokens"].high == MAX_K
 
 
-def test_the_drafter_before_and_after_loading() -> None:
-    before = next(c for c in table(Options(drafter="some/model")) if c.name == "drafter")
-    assert before.default == "draft_model" in before.choices
-    assert default_drafter("none", ("none", "ngram")) == "none"
+@given(st.sets(st.sampled_from(["none", "ngram", "head", "both", "draft_model", "medusa"]), min_size=1))
+def test_only_what_the_engine_has_can_be_chosen(drafters: set[str]) -> None:
+    offered = next(c for c in table(Options(), tuple(drafters)) if c.name == "drafter").choices
+    assert offered[0] == "auto" and sorted(offered[1:]) == sorted(drafters)
+    assert list(offered[1:]) == sorted(offered[1:], key=_place), "one order, whatever the engine says"
+
+
+@pytest.mark.parametrize("lang", LANGS)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_every_drafter_explains_itself(drafter: str, lang: Lang) -> None:
+    name, help_ = choice_line(drafter, lang).split("\n")
+    assert name == choice_label(drafter, lang) and len(help_) > len(name)
+    assert choice_line("medusa", lang) == "medusa"
+
+
+@pytest.mark.parametrize(
+    ("asked", "first"), [("auto", "auto"), ("none", "none"), ("ngram", "ngram"), ("some/model", "auto")]
+)
+def test_the_drafter_that_the_command_line_asks_for_comes_first(asked: str, first: str) -> None:
+    """Also before the engine is ready: whatever a model's name turns out to be, automatic takes it."""
+    one = next(c for c in table(Options(drafter=asked)) if c.name == "drafter")
+    assert default_drafter(asked) == one.default == first
+    assert first in one.choices

@@ -407,7 +407,7 @@ def test_conversations_are_bounded_and_the_busy_ones_stay() -> None:
 
 def test_the_settings_reach_the_engine(engine: FakeEngine) -> None:
     handlers, id_ = new(engine)
-    chosen = with_values(num_speculative_tokens=7, rule="shared_noise", temperature=0.5, top_p=0.9, seed="11",
+    chosen = with_values(num_speculative_tokens=7, auto_k=False, rule="shared_noise", temperature=0.5, top_p=0.9, seed="11",
                          system="Be brief.", probe_every=0, max_new_tokens=33)  # fmt: skip
     run(lambda: everything(handlers.send(id_, "hello", chosen)))
     params = engine.asked[0].params

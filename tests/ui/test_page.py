@@ -81,7 +81,7 @@ def _conversation_blocks(engine: FakeEngine) -> list[list[Any]]:
 
     asked = engine.asked[-1]
     reply = advance(Reply(), play(engine.answer(asked.messages[-1].content), asked.params))
-    return [[piece for piece in block if piece.kind in LOST] for block in reply.blocks]
+    return [[piece for piece in block.pieces if piece.kind in LOST] for block in reply.blocks]
 
 
 def test_a_page_that_slept_through_a_reply_catches_up(page: Visit, engine: FakeEngine) -> None:
@@ -309,6 +309,108 @@ def test_the_temperature_can_be_changed_while_an_example_is_written(page: Visit,
     engine.gate.set()
     page.wait_turns(1)
     assert slider.input_value() == "0.3"
+
+
+def test_k_is_automatic_until_somebody_sets_it(page: Visit, engine: FakeEngine) -> None:
+    page.send("one")
+    page.wait_turns(1)
+    page.page.click("#gl-settings button")
+    switch = page.page.get_by_label("Choose K automatically")
+    slider = page.page.locator("#gl-set-num_speculative_tokens input[type=range]")
+    assert switch.is_checked()
+    slider.focus()
+    page.page.keyboard.press("ArrowRight")
+    page.page.wait_for_function("() => !document.querySelector('#gl-set-auto_k input').checked")
+    page.send("two")
+    page.wait_turns(2)
+    switch.focus()
+    page.page.keyboard.press("Space")
+    page.send("three")
+    page.wait_turns(3)
+    page.page.fill("#gl-set-num_speculative_tokens input[type=number]", "9")
+    page.page.keyboard.press("Tab")
+    page.page.wait_for_function("() => !document.querySelector('#gl-set-auto_k input').checked")
+    page.send("four")
+    page.wait_turns(4)
+    assert [asked.params.num_speculative_tokens for asked in engine.asked] == [None, 4, None, 9]
+
+
+def test_a_drafter_is_chosen_from_what_there_is(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
+    engine.drafters = ("none", "ngram", "head", "both")
+    engine.state = Status(State.LOADING, "load")
+    page = visit(launch_page(engine))
+    engine.state = Status(State.READY, "ready", 1.0)
+    page.page.wait_for_function("() => document.querySelector('.chip-engine').innerText.includes('bit-exact')")
+    page.page.click("#gl-settings button")
+    page.page.wait_for_function("() => document.querySelectorAll('#gl-set-drafter input').length === 5")
+    assert page.page.eval_on_selector_all("#gl-set-drafter input", "(all) => all.map((one) => one.value)") == [
+        "auto", "none", "ngram", "head", "both",
+    ]  # fmt: skip
+    assert page.page.is_checked("#gl-set-drafter input[value=auto]")
+    missing = page.page.inner_text("#gl-missing")
+    assert "No other model" in missing and "head" not in missing
+    page.page.focus("#gl-set-drafter input[value=auto]")
+    for chosen in ("none", "ngram", "head"):
+        page.page.keyboard.press("ArrowDown")
+        page.page.wait_for_selector(f"#gl-set-drafter input[value={chosen}]:checked")
+    page.page.click("[data-action=language]")
+    page.page.wait_for_function("() => document.querySelector('#gl-set-drafter').innerText.includes('草稿头')")
+    page.send("hello")
+    page.wait_turns(1)
+    assert engine.asked[0].params.drafter == "head"
+    assert "没有另一个模型" in page.page.inner_text("#gl-missing")
+
+
+TIP = ".tip:not([hidden])"
+
+
+def test_a_round_is_told_where_the_pointer_is_and_by_the_keys(page: Visit, engine: FakeEngine) -> None:
+    page.send("hello")
+    page.wait_turns(1)
+    assert page.page.locator(TIP).count() == 0
+    page.page.hover(".round >> nth=2")
+    assert page.page.inner_text(TIP).startswith("Round 2: K = 0") and "measure plain speed" in page.page.inner_text(TIP)
+    page.page.hover(".round >> nth=3")
+    assert "Round 3: K = 3" in page.page.inner_text(TIP) and "guessed by n-gram" in page.page.inner_text(TIP)
+    page.page.hover("#gl-box")
+    assert page.page.locator(TIP).count() == 0
+    page.page.focus(".log")
+    page.page.keyboard.press("ArrowRight")
+    page.page.wait_for_selector(f"{TIP}")
+    last = page.page.inner_text(TIP)
+    page.page.keyboard.press("ArrowLeft")
+    page.page.wait_for_function("(last) => document.querySelector('.tip').innerText !== last", arg=last)
+    page.page.keyboard.press("Escape")
+    assert page.page.locator(TIP).count() == 0
+
+
+def test_on_a_phone_a_tap_tells_the_round(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
+    phone = visit(launch_page(engine), viewport={"width": 390, "height": 844}, has_touch=True, locale="zh-CN")
+    phone.send("hello")
+    phone.wait_turns(1)
+    phone.page.tap(".round >> nth=3")
+    assert "第 3 轮：K = 3" in phone.page.inner_text(TIP) and "n-gram" in phone.page.inner_text(TIP)
+    box = phone.page.locator(TIP).bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+    phone.page.tap(".you .said")
+    assert phone.page.locator(TIP).count() == 0
+
+
+def test_the_page_says_while_guessing_is_off(page: Visit, engine: FakeEngine) -> None:
+    engine.answer = lambda _: Script(text=DEFAULT_TEXT * 4, rests=(12, 40))
+    engine.hold_after = 44
+    page.send("hello")
+    page.page.wait_for_function(
+        "() => document.querySelector('[data-figure=rest]').innerText.includes('it would be 0.80× here')"
+    )
+    assert page.page.inner_text("[data-figure=k]") == "0"
+    page.page.click("[data-action=language]")
+    assert "只有 0.80×" in page.page.inner_text("[data-figure=rest]")
+    engine.gate.set()
+    page.wait_turns(1)
+    assert page.page.inner_text("[data-figure=rest]") == ""
+    assert page.page.inner_text("[data-figure=expected]").endswith("×")
+    assert float(page.page.inner_text("[data-figure=mean_k]")) > 0
 
 
 def test_wrong_guesses_can_be_hidden(page: Visit) -> None:

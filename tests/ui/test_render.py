@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 
 from engine.config import DecodingParams
 from engine.engine import Facts, State, Status
-from engine.events import FinishReason, KReason, Round
+from engine.events import Event, FinishReason, KReason, Round
 from engine.loaded import NF4_NOTE
 from engine.text import NO_SYSTEM, NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, Script, play
-from ui import render
+from ui import panel, render
 from ui.controls import Options
-from ui.state import LOST, Conversation, Kind, Phase, Piece, Reply, Turn, advance, begin, progress
+from ui.course import Played
+from ui.state import LOST, Block, Conversation, Kind, Phase, Piece, Reply, Turn, advance, begin, progress
+from ui.strings import LANGS, Lang, text
 
 NAUGHTY = (
     "<img src=x onerror=alert(1)>", "${alert(1)}", "{{value}}", "{{#each value}}", "`${1+1}`", "</span><script>alert(1)</script>",
@@ -56,7 +58,7 @@ class Reader(HTMLParser):
 @pytest.mark.parametrize("kind", Kind)
 def test_naughty_text_stays_text(payload: str, kind: Kind) -> None:
     for cut in range(1, len(payload)):
-        html = render.block((Piece(kind, payload[:cut]), Piece(kind, payload[cut:])))
+        html = render.block(Block((Piece(kind, payload[:cut]), Piece(kind, payload[cut:]))))
         reader = Reader(html)
         assert set(reader.tags) <= {"span", "s"} and set(reader.attributes) <= {"class"}
         assert reader.text == payload
@@ -71,7 +73,7 @@ def test_naughty_messages_errors_and_names_stay_text(payload: str) -> None:
         Status(State.READY, "ready"), Facts(payload, payload, payload, payload, 2, 10, True, ("none",), 9)
     )
     loading = render.loading_notice(Status(State.FAILED, "load", message=payload))
-    special = render.block((Piece(Kind.REJECTED, "", payload),))
+    special = render.block(Block((Piece(Kind.REJECTED, "", payload),)))
     for html in (failed, chip, loading, special):
         reader = Reader(html)
         assert payload in reader.text
@@ -87,15 +89,15 @@ def test_the_big_list_as_message_and_as_reply(line: str) -> None:
     script = Script(pieces=pieces, wrong=(line, line[: len(line) // 2]), special_end=False)
     reply = advance(Reply(), play(script, DecodingParams(max_new_tokens=4096)))
     everything = Reader("".join(render.blocks(reply.blocks)))
-    assert set(everything.tags) <= {"span", "s"} and set(everything.attributes) <= {"class"}
-    kept = "".join(render.piece(piece) for block in reply.blocks for piece in block if piece.kind not in LOST)
+    assert set(everything.tags) <= {"span", "s"} and set(everything.attributes) <= {"class", "data-en", "data-zh"}
+    kept = "".join(render.piece(piece) for block in reply.blocks for piece in block.pieces if piece.kind not in LOST)
     assert Reader(kept).text == "".join(pieces) == reply.text
 
 
 @given(st.lists(st.text(alphabet=st.characters(exclude_categories=("Cs",)), max_size=8), min_size=1, max_size=30))
 def test_spans_joined_are_the_text(pieces: list[str]) -> None:
     reply = advance(Reply(), play(Script(pieces=pieces, special_end=False), DecodingParams()))
-    kept = "".join(render.piece(piece) for block in reply.blocks for piece in block if piece.kind not in LOST)
+    kept = "".join(render.piece(piece) for block in reply.blocks for piece in block.pieces if piece.kind not in LOST)
     assert Reader(kept).text == "".join(pieces)
 
 
@@ -147,15 +149,15 @@ def test_the_pages_frame_holds_nothing_that_gradio_would_evaluate() -> None:
 
 
 def test_figures_before_and_after_measurement() -> None:
-    nothing = render.figures(Reply().tally, Reply().tally)
+    nothing = panel.figures(Reply().tally, Reply().tally)
     assert nothing["spec"] == nothing["plain"] == nothing["speedup"] == nothing["alpha"] == render.DASH
     assert "Nothing measured yet" in nothing["baseline"]
     events = play(Script(text=DEFAULT_TEXT * 3), DecodingParams(probe_every=4))
     early = advance(Reply(), events[:6]).tally
-    assert "measuring, 1 of 3" in render.figures(early, early)["baseline"]
-    assert render.figures(early, early)["plain"] == render.DASH
+    assert "measuring, 1 of 3" in panel.figures(early, early)["baseline"]
+    assert panel.figures(early, early)["plain"] == render.DASH
     done = advance(Reply(), events).tally
-    figures = render.figures(done, done)
+    figures = panel.figures(done, done)
     assert (
         figures["plain"] == "100"
         and figures["speedup"].endswith("×")
@@ -163,7 +165,7 @@ def test_figures_before_and_after_measurement() -> None:
     )
     assert "faster than plain" in figures["verdict"]
     unprobed = advance(Reply(), play(Script(), DecodingParams(probe_every=0))).tally
-    assert "switched off" in render.figures(unprobed, unprobed, probing=False)["baseline"]
+    assert "switched off" in panel.figures(unprobed, unprobed, probing=False)["baseline"]
 
 
 @pytest.mark.parametrize(("value", "shown"), [(None, "–"), (0.8, "0.80×"), (1.0, "1.00×"), (2.347, "2.35×")])
@@ -172,19 +174,19 @@ def test_speed_ups_are_shown_as_they_are(value: float | None, shown: str) -> Non
 
 
 def test_a_slow_down_is_said_plainly() -> None:
-    assert "slower than plain" in render._verdict(0.8)
-    assert "same as plain" in render._verdict(1.0)
+    assert "slower than plain" in panel._verdict(0.8)
+    assert "same as plain" in panel._verdict(1.0)
 
 
 def test_a_speed_up_that_guessing_cannot_give_is_not_claimed() -> None:
-    assert "faster than plain" in render._verdict(2.9, 3.0)
-    assert "machine was busy" in render._verdict(11.8, 3.2)
-    assert "same as plain" in render._verdict(1.0, 0.5)
+    assert "faster than plain" in panel._verdict(2.9, 3.0)
+    assert "machine was busy" in panel._verdict(11.8, 3.2)
+    assert "same as plain" in panel._verdict(1.0, 0.5)
 
 
 def test_bars_share_one_scale() -> None:
     done = advance(Reply(), play(Script(text=DEFAULT_TEXT * 3), DecodingParams(probe_every=4))).tally
-    bars = render.bars(done, done)
+    bars = panel.bars(done, done)
     assert max(bars.values()) == 1.0 and 0 < min(bars.values()) < 1.0
 
 
@@ -210,3 +212,95 @@ def test_a_drafter_whose_context_is_full_is_named_under_the_reply() -> None:
     assert words not in render.turn_foot(advance(Reply(), [*events[:last], shortened, *events[last + 1 :]]))
     full = replace(shortened, k_requested=0)
     assert words in render.turn_foot(advance(Reply(), [*events[:last], full, *events[last + 1 :]]))
+
+
+def line(lang: Lang, reason: KReason, drafter: str = "head", drafted: int = 4, predicted: float | None = 1.42) -> str:
+    return render.round_line(Played(12, 5, reason, drafter, drafted, min(2, drafted), predicted, 0.01), lang)
+
+
+@pytest.mark.parametrize("lang", LANGS)
+@pytest.mark.parametrize("reason", KReason)
+def test_a_round_says_its_k_why_who_guessed_and_what_was_expected(reason: KReason, lang: Lang) -> None:
+    said = line(lang, reason)
+    for part in ("12", "K = 5", text(f"round.{reason.value}", lang), text("drafter.head", lang), "2", "4", "1.42×"):
+        assert part in said
+    assert len({line(lang, other) for other in KReason}) == len(KReason), "no two reasons read alike"
+
+
+def test_which_drafter_a_guess_came_from_is_in_words() -> None:
+    assert len({line("en", KReason.AUTO, drafter) for drafter in ("ngram", "head", "draft_model")}) == 3
+    assert "medusa" in line("zh", KReason.AUTO, "medusa")
+    nobody = line("en", KReason.OFF, "none", 0, 0.8)
+    assert "guessed by" not in nobody and "with guesses 0.80×" in nobody
+    assert "expected" not in line("en", KReason.FIXED, predicted=None)
+
+
+def test_a_round_is_one_element_that_speaks_both_languages() -> None:
+    events = play(Script(), DecodingParams(drafter="both"))
+    rounds = [event for event in events if isinstance(event, Round)]
+    for block in advance(Reply(), rounds).blocks:
+        html = render.block(block)
+        assert html.startswith('<span class="round" data-en="Round ') and 'data-zh="第' in html
+        assert Reader(html).text == Reader("".join(map(render.piece, block.pieces))).text
+    unseen = Block((Piece(Kind.DRAFT, ""),), Played(1, 3, KReason.AUTO, '"><b>', 3, 1, None, 0.01))
+    assert render.block(unseen) == "", "what shows nothing has nothing to point at"
+    hostile = replace(unseen, pieces=(Piece(Kind.DRAFT, "x"),))
+    assert set(Reader(render.block(hostile)).tags) == {"span"}
+
+
+@pytest.mark.parametrize(
+    ("drafters", "asked", "words"),
+    [
+        (("none", "ngram"), "auto", ["has none yet", "No other model"]),
+        (("none", "ngram"), "ngram", ["asked for", "--drafter ngram", "No other model"]),
+        (("none", "ngram", "draft_model"), "<b>", ["--drafter <b>"]),
+        (("none", "ngram", "head", "both"), "auto", ["No other model"]),
+        (("none", "ngram", "head", "both", "draft_model"), "auto", []),
+    ],
+)
+def test_why_a_drafter_is_not_there(drafters: tuple[str, ...], asked: str, words: list[str]) -> None:
+    reader = Reader(render.missing_drafters(drafters, asked))
+    assert all(part in reader.text for part in words) and bool(words) == bool(reader.text)
+    assert ("No other model" in reader.text) == ("draft_model" not in drafters)
+    assert ("No trained head" in reader.text) == ("head" not in drafters)
+    assert set(reader.tags) <= {"span", "br", "code"}
+
+
+def shown(events: list[Event]) -> dict[str, str]:
+    reply = advance(Reply(), events)
+    return panel.figures(reply.tally, reply.tally, course=reply.course)
+
+
+def test_the_panel_says_that_guessing_is_off_and_stops_saying_so() -> None:
+    events = play(Script(text=DEFAULT_TEXT * 2, rests=(10, 20)), DecodingParams())
+    at = {event.index: i for i, event in enumerate(events) if isinstance(event, Round)}
+    assert shown(events[: at[10]])["rest"] == ""
+    resting = shown(events[: at[19] + 1])
+    assert "it would be 0.80× here" in resting["rest"] and "只有 0.80×" in resting["rest"]
+    assert "guessing off" in resting["line"] and resting["k"] == "0"
+    on_again = shown(events[: at[20] + 1])
+    assert on_again["rest"] == "" and "guessing off" not in on_again["line"] and on_again["k"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("reason", "predicted", "words"),
+    [(KReason.NO_OFFER, None, "nothing here repeats"), (KReason.OFF, None, "it does not pay here")],
+)
+def test_other_rests_have_their_words(reason: KReason, predicted: float | None, words: str) -> None:
+    [first, *_] = [e for e in play(Script(), DecodingParams(num_speculative_tokens=0)) if isinstance(e, Round)]
+    idle = replace(first, k_reason=reason, predicted_speedup=predicted)
+    assert words in shown([idle] * 5)["rest"]
+
+
+def test_expected_and_measured_stand_side_by_side() -> None:
+    figures = shown(play(Script(text=DEFAULT_TEXT * 3), DecodingParams(probe_every=4)))
+    assert figures["expected"] == "1.50×" and figures["speedup"] != render.DASH
+    assert float(figures["mean_k"]) > 2 and figures["k"] == "3"
+    fixed = shown(play(Script(text=DEFAULT_TEXT * 3), DecodingParams(num_speculative_tokens=3)))
+    assert fixed["expected"] == render.DASH, "nothing is expected where nothing is chosen"
+
+
+def test_acceptance_is_told_apart_where_two_drafters_guessed() -> None:
+    two = Reader(shown(play(Script(), DecodingParams(drafter="both")))["by"]).text
+    assert "n-gram" in two and "trained head" in two and len(re.findall(r"\d\.\d\d", two)) == 2
+    assert shown(play(Script(), DecodingParams(drafter="head")))["by"] == ""

@@ -20,14 +20,14 @@ decodings = st.builds(
     DecodingParams,
     sampling=st.builds(SamplingParams, seed=st.integers(0, 9)),
     drafter=st.sampled_from(["ngram", "none"]),
-    num_speculative_tokens=st.integers(0, 8),
+    num_speculative_tokens=st.none() | st.integers(0, 8),
     probe_every=st.integers(0, 5),
     max_new_tokens=st.integers(1, 80),
 )
 
 
 def shown(reply: Reply) -> list[Piece]:
-    return [piece for block in reply.blocks for piece in block]
+    return [piece for block in reply.blocks for piece in block.pieces]
 
 
 @given(texts, decodings)
@@ -47,7 +47,7 @@ def test_the_pieces_joined_are_the_reply_and_keep_their_sources(pieces: list[str
 def test_lost_drafts_stand_exactly_where_they_were_lost(pieces: list[str], params: DecodingParams) -> None:
     events = play(Script(pieces=pieces), params)
     for event in (event for event in events if isinstance(event, Round)):
-        block = advance(Reply(), [event]).blocks[0]
+        block = advance(Reply(), [event]).blocks[0].pieces
         lost = [decision for decision in event.decisions if decision.outcome is not Outcome.ACCEPTED]
         kinds = [Kind(decision.outcome.value) for decision in lost]
         assert [piece.kind for piece in block if piece.kind in LOST] == kinds
