@@ -14,7 +14,8 @@ MEMORY = 0.96
 """What a test counts for against the next one of its kind: text changes, and about the last 25 decide."""
 
 BELIEF = 4.0
-"""How many tests the prior counts for."""
+LEAST_BELIEF = 0.5
+"""How many tests the prior counts for, at first and in the long run."""
 
 UNKNOWN = 0.5
 """The prior of a kind of which nothing is known."""
@@ -48,7 +49,8 @@ class ByPosition:
             own = priors[i] if i < len(priors) else before
             prior = rate * own / max(before, 1e-3) if i else own
             tested, accepted = counts[i] if i < len(counts) else (0.0, 0.0)
-            rate, before = min((accepted + BELIEF * min(prior, HIGHEST)) / (tested + BELIEF), HIGHEST), own
+            belief = max(BELIEF * (1.0 - (1.0 - MEMORY) * tested), LEAST_BELIEF)  # it fades as an early test would
+            rate, before = min((accepted + belief * min(prior, HIGHEST)) / (tested + belief), HIGHEST), own
             rates.append(rate)
             chance *= rate
             if chance < FAR:

@@ -16,7 +16,7 @@ FADE = 0.9
 OUTLIER = 3.0
 """A time is believed up to this factor above or below what was expected: one hiccup must not turn everything over."""
 
-CALM = 1.0
+CALM = 0.3
 """Observations' worth of belief that times differ from the measured ones by a common factor only."""
 
 ROW_SHARE = 0.05

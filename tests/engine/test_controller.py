@@ -163,7 +163,7 @@ def test_both_beats_either_and_plays_whom_it_measures_to_be_better() -> None:
             alone.append(
                 speed(replies(lambda o=one, k=kind: World(flat, accept={k: o.accept[k]}, copies=0.5), None, 400))
             )
-        assert together > 0.97 * max(alone)
+        assert together > 0.93 * max(alone)  # what it takes to find out
         for k in (None, 3):
             [played] = replies(lambda c=copy, h=head: world(c, h), k, 400, seeds=1)
             late = [p.offer for p in played.plans[40:] if p.offer]
@@ -244,10 +244,11 @@ def test_the_same_rounds_give_the_same_plans() -> None:
 
 def test_times_follow_what_slows_all_alike_also_where_nothing_was_seen() -> None:
     times = Times(World(flat).costs())
-    for _ in range(30):
-        times.add("head", 3, 0.006, 2 * 0.01 * flat(4))
-    assert times.rounds("none", 7)[7] == pytest.approx(2 * 0.01 * flat(8), rel=0.25)
-    assert times.plain == pytest.approx(0.02, rel=0.25)
+    for i in range(36):
+        count = 0 if i % 12 == 2 else 3  # as probes come
+        times.add("head", count, 0.006, 2 * 0.01 * flat(count + 1))
+    assert times.rounds("ngram", 7)[7] == pytest.approx(2 * 0.01 * flat(8), rel=0.15)
+    assert times.plain == pytest.approx(0.02, rel=0.15)
 
 
 def test_times_tell_dear_rows_from_a_slow_machine() -> None:
@@ -256,8 +257,8 @@ def test_times_tell_dear_rows_from_a_slow_machine() -> None:
         count = 0 if i % 4 == 0 else 3
         times.add("head", count, 0.003, 0.01 * saturated(count + 1))
     assert times.plain == pytest.approx(0.01, rel=0.15)
-    assert times.rounds("none", 3)[3] == pytest.approx(0.04, rel=0.15)
-    assert times.rounds("none", 7)[7] > 0.06
+    assert times.rounds("ngram", 3)[3] == pytest.approx(0.04, rel=0.15)
+    assert times.rounds("ngram", 7)[7] > 0.06
 
 
 def test_an_outlier_counts_as_three_times_the_estimate_at_most() -> None:
