@@ -202,7 +202,8 @@ class _Reply:
         if drafter is None or todo.offer is None:
             return Proposal()
         features = self.lane.cache.features(0, len(ids) - 1) if drafter.feature_layers else None
-        return drafter.propose(todo.offer, ids, self.prompt_len, features, todo.k, self.sampling, self.dice, todo.go_on)
+        dice = replace(self.dice, begin=len(ids))
+        return drafter.propose(todo.offer, ids, self.prompt_len, features, todo.k, self.sampling, dice, todo.go_on)
 
     # -- from ids to what is shown -----------------------------------------------------------------------------------
 

@@ -38,9 +38,9 @@ def _mix(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def _key(seed: int, position: int, purpose: Purpose) -> int:
+def _key(*parts: int) -> int:
     key = 0
-    for part in (seed, position, purpose):
+    for part in parts:
         key = _mix((key + (part + 1) * _GAMMA) & _MASK)
     return key
 
@@ -97,13 +97,20 @@ def gumbel_argmax(probs: Tensor, seed: int, position: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Dice:
-    """The randomness of one reply. Positions are absolute: index into prompt + reply."""
+    """The randomness of one reply. Positions are absolute: index into prompt + reply.
+
+    begin: where the round begins, for whoever drafts in it. A draft behind a rejection is drawn anew in the next round, and
+    how many drafts that round has may depend on what the controller saw of this one: with the same number it would depend
+    on the value of the draft.
+    """
 
     seed: int
     rule: Rule
+    begin: int = 0
 
     def uniform(self, position: int, purpose: Purpose) -> float:
-        return uniform(self.seed, position, purpose)
+        seed = self.seed if purpose is not Purpose.DRAFT else _key(self.seed, self.begin)
+        return uniform(seed, position, purpose)
 
     def draw(self, probs: Tensor, position: int, purpose: Purpose) -> int:
         """A token id from `probs` [V] for this position. Under shared noise the purpose makes no difference."""

@@ -14,12 +14,15 @@ import torch
 from torch import Tensor
 
 from engine.config import DecodingParams, EngineConfig, Message
+from engine.costs import Costs
 from engine.decode import Lane, generate
-from engine.drafters import Drafter
+from engine.drafters import Drafter, always
+from engine.drafters.draft_model import DraftModelDrafter
 from engine.engine import Engine, Pair
 from engine.events import Event, Finished
 from engine.model import Cache, Model, Span
 from engine.text import Tokenizer, build_tokenizer
+from engine.verify import Proposal
 
 END = "<|end|>"
 
@@ -27,7 +30,10 @@ LogitsOf = Callable[[tuple[int, ...]], np.ndarray]
 
 
 class FakeNetwork:
-    """logits = logits_of(ids so far), where the ids so far are what the cache holds (as keys, one number a position)."""
+    """logits = logits_of(ids so far), where the ids so far are what the cache holds (as keys, one number a position).
+
+    The feature of every layer is the token's id, one number a position.
+    """
 
     def __init__(self, vocab_size: int, logits_of: LogitsOf, padding: int = 3) -> None:
         self.vocab_size = vocab_size
@@ -44,6 +50,8 @@ class FakeNetwork:
         for span in spans:
             new = token_ids[span.row : span.row + span.count].double().reshape(1, -1, 1)
             keys, _ = span.cache.write(0, span.begin, new, new)
+            for layer in span.cache.feature_layers:
+                span.cache.write_features(layer, span.begin, new[0])
             assert positions[span.row : span.row + span.count].tolist() == list(
                 range(span.begin, span.begin + span.count)
             )
@@ -113,9 +121,11 @@ def run(
     drafter: Drafter | None = None,
     cache: Cache | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    costs: Costs | None = None,
 ) -> list[Event]:
     """All events of one reply."""
-    lane = Lane(model, cache or Cache(), tokenizer, drafter, cancelled)
+    own = cache or Cache(drafter.feature_layers if drafter else ())
+    lane = Lane(model, own, tokenizer, drafter, cancelled, costs or Costs())
     return list(generate(prompt, params, lane))
 
 
@@ -140,14 +150,39 @@ class FakeLoaded:
     note: str = ""
 
 
-def fake_engine(logits_of: LogitsOf, drafter: LogitsOf | None = None, **config: object) -> Engine:
+class FakeHead:
+    """The shape of a trained head: guesses by a language of its own, and insists on the features that it was promised."""
+
+    feature_layers = (0, 2)
+    acceptance = (0.6, 0.5)
+
+    def __init__(self, logits_of: LogitsOf) -> None:
+        self._logits_of = logits_of
+
+    def drafter(self, cache: Cache) -> Drafter:
+        return _FakeHeadDrafter(Model(FakeNetwork(257, self._logits_of), 4096), Cache())
+
+
+class _FakeHeadDrafter(DraftModelDrafter):
+    name = "head"
+    feature_layers: tuple[int, ...] = FakeHead.feature_layers
+
+    def propose(self, offer, ids, prompt_len, features, k, params, dice, go_on=always) -> Proposal:  # type: ignore[no-untyped-def]
+        assert features.shape == (len(ids) - 1, len(self.feature_layers), 1)
+        assert features[:, 0, 0].tolist() == list(ids[:-1])
+        return super().propose(offer, ids, prompt_len, None, k, params, dice, go_on)
+
+
+def fake_engine(
+    logits_of: LogitsOf, drafter: LogitsOf | None = None, head: LogitsOf | None = None, **config: object
+) -> Engine:
     """A real engine over fake networks, ready."""
     tokenizer = byte_tokenizer()
 
     def load(config: EngineConfig, progress: object) -> Pair:
         target = FakeLoaded(FakeNetwork(257, logits_of), tokenizer)
         draft = FakeLoaded(FakeNetwork(257, drafter), tokenizer, name="fake drafter") if drafter else None
-        return Pair(target, draft)  # type: ignore[arg-type]
+        return Pair(target, draft, head=FakeHead(head) if head else None)  # type: ignore[arg-type]
 
     engine = Engine(EngineConfig(**config), load)  # type: ignore[arg-type]
     engine.wait_ready(60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 import weakref
 from collections.abc import Callable
@@ -14,8 +15,9 @@ from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingP
 from engine.engine import MAX_ACTIVE, Engine, Pair, State
 from engine.errors import Busy, ContextFull, InvalidParams, LoadError, NotReady
 from engine.events import Event, Finished, FinishReason, Prefilled, Round
-from engine.model import Cache
-from tests.fakes import END, fake_engine, finished, hashed_logits, noisy, say
+from engine.model import Cache, Model
+from engine.warm_up import measure
+from tests.fakes import END, FakeNetwork, fake_engine, finished, hashed_logits, noisy, say
 
 VOCAB = 257
 LANGUAGE = hashed_logits(VOCAB, seed=8)
@@ -299,3 +301,49 @@ def test_a_reply_that_cannot_even_begin_does_not_take_the_engine_down(monkeypatc
     assert broken.reason is FinishReason.ERROR and "try again" in broken.message and "no room" not in broken.message
     assert finished(list(engine.stream(say("b"), params()))).reason is FinishReason.LENGTH
     engine.close()
+
+
+def test_a_head_is_offered_alone_and_with_copies_and_changes_no_text() -> None:
+    engine = fake_engine(never_ends, head=noisy(never_ends, VOCAB, 0.3))
+    assert engine.facts().drafters == ("none", "ngram", "head", "both")
+    replies = {
+        (drafter, k): list(
+            engine.stream(say("hello, hello"), params(60, drafter=drafter, num_speculative_tokens=k), "c")
+        )
+        for drafter, k in itertools.product(("none", "ngram", "head", "both", "auto"), (None, 0, 3))
+    }
+    assert len({ids_of(events) for events in replies.values()}) == 1
+    who = {
+        key: {e.drafter for e in events if isinstance(e, Round) and e.num_drafted} for key, events in replies.items()
+    }
+    assert who["head", 3] == {"head"} and who["ngram", 3] <= {"ngram"} and "head" in who["both", 3] & who["auto", 3]
+    assert not who["none", 3] | who["auto", 0] | who["head", 0]
+    engine.close()
+
+
+def test_auto_is_the_best_that_there_is() -> None:
+    def drafters(**more: object) -> set[str]:
+        engine = fake_engine(never_ends, **more)  # type: ignore[arg-type]
+        events = list(engine.stream(say("so and so and so"), params(num_speculative_tokens=3)))
+        engine.close()
+        return {event.drafter for event in events if isinstance(event, Round) and event.num_drafted}
+
+    assert drafters(head=never_ends, drafter=never_ends) >= {"head"}
+    assert drafters(drafter=never_ends) == {"draft_model"}
+    assert drafters() <= {"ngram"}
+
+
+def test_what_rounds_cost_is_measured_before_the_first() -> None:
+    engine = fake_engine(never_ends, noisy(never_ends, VOCAB, 0.3), head=never_ends)
+    costs = engine._costs
+    rows, seconds = zip(*costs.rows_s, strict=True)
+    assert rows[0] == 1 and list(rows) == sorted(rows) and list(seconds) == sorted(seconds) and seconds[0] > 0
+    assert dict(costs.draft_s).keys() == {"ngram", "head", "draft_model"}
+    assert dict(costs.acceptance)["head"] == (0.6, 0.5) and "ngram 9+" in dict(costs.acceptance)
+    engine.close()
+
+
+def test_a_slow_machine_is_not_held_up_by_measuring() -> None:
+    network = FakeNetwork(VOCAB, never_ends)
+    costs = measure(Model(network, 4096), (), limit_s=0.0)
+    assert [rows for rows, _ in costs.rows_s] == [1] and len(network.rows) < 6

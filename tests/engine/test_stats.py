@@ -91,3 +91,36 @@ def test_a_probe_that_a_stop_string_cut_to_nothing_counts_for_nothing() -> None:
     cut = replace(PROBE, tokens=())
     s = summarise([PREFILLED, PROBE, PROBE, PROBE, cut])
     assert s.baseline.n == 3 and s.baseline.tok_s == pytest.approx(2.0)
+
+
+def test_rounds_left_plain_by_choice_count_in_the_speedup_but_not_in_tau() -> None:
+    """A controller that rests half of the time has half of the gain, however good the other half was."""
+    rest = replace(round_("", 1.0, RoundKind.PLAIN), k_reason=KReason.OFF, drafter="none")
+    s = summarise([PREFILLED, *[round_("aa", 1.0), rest] * 4])
+    assert s.acceptance_length == pytest.approx(3.0) and s.baseline.n == 4
+    assert s.baseline.tok_s == pytest.approx(1.0) and s.speedup == pytest.approx(2.0) == s.spec_tok_s
+    assert s.mean_k == pytest.approx(1.0)
+
+
+def test_replies_that_were_asked_to_be_plain_are_no_part_of_the_speedup() -> None:
+    plain = round_("", 1.0, RoundKind.PLAIN)
+    s = summarise([PREFILLED, *[plain] * 4])
+    assert (s.spec_tok_s, s.speedup, s.mean_k) == (None, None, None)
+    s = summarise([PREFILLED, *[plain] * 4, *[round_("aa", 1.0)] * 2])
+    assert s.speedup == pytest.approx(3.0)
+
+
+def test_drafts_are_counted_by_drafter_and_position() -> None:
+    head = replace(round_("ard"), drafter="head", predicted_speedup=1.5)
+    nobody = replace(round_(""), drafter="none")
+    s = summarise([PREFILLED, round_("aar"), head, nobody, round_("r")])
+    by_name = {drafts.drafter: drafts for drafts in s.acceptance_by_drafter}
+    assert by_name.keys() == {"ngram", "head"}
+    assert by_name["ngram"].by_position == ((2, 1), (1, 1), (1, 0)) and by_name["head"].by_position == (
+        (1, 1),
+        (1, 0),
+        (0, 0),
+    )
+    assert (by_name["ngram"].tested, by_name["ngram"].accepted) == (4, 2)
+    assert sum(drafts.accepted for drafts in by_name.values()) == s.accepted
+    assert s.predicted_speedup == 1.5 and summarise([PREFILLED]).predicted_speedup is None
