@@ -416,7 +416,7 @@ def test_a_logit_that_is_no_number_ends_the_reply_with_a_sentence_and_keeps_the_
             row[5] = bad
         return row
 
-    events = run([1, 2], DecodingParams(SamplingParams(seed=5)), model(breaks), TOKENIZER, NgramDrafter())
+    events = run([1, 2], DecodingParams(SamplingParams(seed=5), "any", 3), model(breaks), TOKENIZER, NgramDrafter())
     check_reply(events)
     end = finished(events)
     assert end.reason is FinishReason.ERROR and end.message and len(end.token_ids) == 11
@@ -444,7 +444,9 @@ def test_detail_adds_numbers_and_changes_nothing(temperature: float) -> None:
 
 
 def test_control_tokens_carry_their_name_and_no_text() -> None:
-    events = run([1], DecodingParams(SamplingParams(seed=5)), model(Scripted(b"hi", 1)), TOKENIZER, NgramDrafter())
+    events = run(
+        [1], DecodingParams(SamplingParams(seed=5), "any", 3), model(Scripted(b"hi", 1)), TOKENIZER, NgramDrafter()
+    )
     last = rounds(events)[-1].tokens[-1]
     assert (last.id, last.text, last.special) == (256, "", "<|end|>")
     assert finished(events).text == "hi" and finished(events).reason is FinishReason.STOP
@@ -456,7 +458,7 @@ def test_every_reply_ends_with_finished_even_when_the_engine_is_broken() -> None
             raise RuntimeError("secret detail")
         return LANGUAGE(ids)
 
-    events = run([1, 2], DecodingParams(SamplingParams(seed=5)), model(broken), TOKENIZER, NgramDrafter())
+    events = run([1, 2], DecodingParams(SamplingParams(seed=5), "any", 3), model(broken), TOKENIZER, NgramDrafter())
     end = finished(events)
     assert isinstance(end, Finished) and end.reason is FinishReason.ERROR and "secret" not in end.message
 
@@ -545,7 +547,11 @@ def test_a_drafter_whose_numbers_break_ends_the_reply_with_a_sentence() -> None:
         return LANGUAGE(ids) * (np.nan if len(ids) > 9 else 1.0)
 
     events = run(
-        [1, 2], DecodingParams(SamplingParams(seed=5)), model(), TOKENIZER, DraftModelDrafter(model(breaks), Cache())
+        [1, 2],
+        DecodingParams(SamplingParams(seed=5), "any", 3),
+        model(),
+        TOKENIZER,
+        DraftModelDrafter(model(breaks), Cache()),
     )
     check_reply(events)
     assert finished(events).reason is FinishReason.ERROR and "not a number" in finished(events).message
@@ -563,7 +569,9 @@ def test_a_rejected_control_token_keeps_its_name() -> None:
         def propose(self, offer, ids, prompt_len, features, k, params, dice, go_on):  # type: ignore[no-untyped-def]
             return Proposal((256,) * k)
 
-    events = run([1], DecodingParams(SamplingParams(seed=5)), model(Scripted(b"hi there", 1)), TOKENIZER, Ender())
+    events = run(
+        [1], DecodingParams(SamplingParams(seed=5), "any", 3), model(Scripted(b"hi there", 1)), TOKENIZER, Ender()
+    )
     check_reply(events)
     drafts = [d for r in rounds(events) for d in r.decisions]
     assert {d.outcome for d in drafts} == set(Outcome)
