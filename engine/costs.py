@@ -14,7 +14,8 @@ FADE = 0.9
 """What an observation counts for against the one after it: about the last ten rounds decide."""
 
 OUTLIER = 3.0
-"""A time is believed up to this factor above or below what was expected: one hiccup must not turn everything over."""
+"""A time is believed up to this factor above what was expected: one hiccup must not turn everything over. One that lies
+as far below cannot be a hiccup: what was expected was."""
 
 CALM = 0.3
 """Observations' worth of belief that times differ from the measured ones by a common factor only."""
@@ -45,15 +46,22 @@ class Fit:
     """
 
     def __init__(self) -> None:
-        self._xx, self._xz, self._zz, self._xy, self._zy = 2.0, 0.0, 0.0, 2.0, 0.0  # as if scale 1 had been seen twice
-        self._scale, self._extra = 1.0, 0.0
+        self._begin(1.0)
+
+    def _begin(self, scale: float) -> None:
+        """As if this scale had been seen twice, and nothing else."""
+        self._xx, self._xz, self._zz, self._xy, self._zy = 2.0, 0.0, 0.0, 2.0 * scale, 0.0
+        self._scale, self._extra = scale, 0.0
 
     def seconds(self, expected: float, unit: float) -> float:
         return max(self._scale * expected + self._extra * unit, 0.05 * self._scale * expected)
 
     def add(self, expected: float, unit: float, seconds: float) -> None:
         known = self.seconds(expected, unit)
-        y, z = min(max(seconds, known / OUTLIER), known * OUTLIER) / expected, unit / expected
+        if seconds < known / OUTLIER:
+            self._begin(max(seconds / expected, 1e-6))
+            return
+        y, z = min(seconds, known * OUTLIER) / expected, unit / expected
         self._xx = FADE * self._xx + 1.0
         self._xz = FADE * self._xz + z
         self._zz = FADE * self._zz + z * z

@@ -268,6 +268,14 @@ def test_an_outlier_counts_as_three_times_the_estimate_at_most() -> None:
     assert one.plain == pytest.approx(other.plain)
 
 
+def test_a_time_far_below_the_estimate_is_believed_at_once() -> None:
+    """The machine was busy while the engine measured: that must not keep speculation off."""
+    times = Times(Costs(((1, 0.01), (8, 0.0135)), (("head", 0.5),)))
+    for _ in range(3):
+        times.add("head", 3, 0.003, 0.0115)
+    assert times.rounds("head", 3)[3] == pytest.approx(0.0145, rel=0.1)
+
+
 def test_a_drafters_first_round_which_reads_the_prompt_is_no_sample() -> None:
     times = Times(World(flat).costs())
     before = times.rounds("head", 4)
