@@ -21,9 +21,6 @@ UNKNOWN = 0.5
 """The prior of a kind of which nothing is known."""
 
 BINS = 5
-GREEDY_POWER = 0.75
-"""At temperature 0 the likeliest token is right more often than its probability says."""
-
 HIGHEST = 0.98
 """No draft is certain."""
 
@@ -67,23 +64,25 @@ class ByPosition:
 
 
 class ByConfidence:
-    """Faded counts of expected and accepted drafts, by kind of offer and a bin of confidence."""
+    """Faded counts of expected and accepted drafts, by kind of offer and a bin of confidence.
 
-    def __init__(self, greedy: bool) -> None:
-        self._power = GREEDY_POWER if greedy else 1.0
+    A head trained on soft targets is right about as often as it says, at temperature 0 too: that is where this starts.
+    """
+
+    def __init__(self) -> None:
         self._counts: dict[tuple[str, int], tuple[float, float]] = {}
 
     def rate(self, kind: str, confidence: float) -> float:
         """A draft's chance, given its drafter's largest probability at temperature 1."""
         expected, accepted = self._counts.get((kind, _bin(confidence)), (0.0, 0.0))
-        return min(float(confidence**self._power) * (accepted + BELIEF) / (expected + BELIEF), HIGHEST)
+        return min(confidence * (accepted + BELIEF) / (expected + BELIEF), HIGHEST)
 
     def add(self, kind: str, confidences: Sequence[float], stood: Sequence[bool]) -> None:
         """The tested drafts of one round, and what their drafter thought of them."""
         for confidence, one in zip(confidences, stood, strict=False):
             key = (kind, _bin(confidence))
             expected, accepted = self._counts.get(key, (0.0, 0.0))
-            self._counts[key] = (MEMORY * expected + confidence**self._power, MEMORY * accepted + one)
+            self._counts[key] = (MEMORY * expected + confidence, MEMORY * accepted + one)
 
 
 def _bin(confidence: float) -> int:

@@ -94,7 +94,7 @@ class Controller:
         self._params = params
         self._times = Times(costs)
         self._by_position = ByPosition(dict(costs.acceptance))
-        self._by_confidence = ByConfidence(params.sampling.temperature == 0.0)
+        self._by_confidence = ByConfidence()
         self._tries: dict[str, _Tries] = {}
         self._brought: dict[str, _Brought] = {}
         self._since_look = LOOK_APART

@@ -297,7 +297,7 @@ def test_acceptance_carries_over_to_positions_that_were_not_tested() -> None:
 
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=5), max_size=40), st.floats(0, 1))
 def test_rates_are_chances(rounds: list[list[bool]], confidence: float) -> None:
-    by_position, by_confidence = ByPosition({"head": (0.9, 0.1)}), ByConfidence(True)
+    by_position, by_confidence = ByPosition({"head": (0.9, 0.1)}), ByConfidence()
     for stood in rounds:
         by_position.add("head", stood)
         by_confidence.add("head", [confidence] * len(stood), stood)
@@ -306,12 +306,11 @@ def test_rates_are_chances(rounds: list[list[bool]], confidence: float) -> None:
 
 
 def test_confidence_is_calibrated_by_what_stands() -> None:
-    acceptance = ByConfidence(False)
+    acceptance = ByConfidence()
     assert acceptance.rate("head", 0.9) == pytest.approx(0.9)
     for _ in range(60):
         acceptance.add("head", (0.9,), (False,))
     assert acceptance.rate("head", 0.9) < 0.2 and acceptance.rate("head", 0.3) == pytest.approx(0.3)
-    assert ByConfidence(True).rate("head", 0.5) > 0.5
 
 
 def test_kinds_are_learnt_apart() -> None:
