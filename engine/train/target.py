@@ -31,8 +31,9 @@ class TargetTensors:
 def read_target(place: Place) -> TargetTensors:
     """Raises EngineError for a model that is not of the Llama family, or whose files lack something."""
     config = json.loads((place.folder / "config.json").read_text("utf-8"))
-    if "rope_parameters" not in config and "rope_theta" in config:  # as older files have it
-        config["rope_parameters"] = {"rope_type": "default", "rope_theta": config["rope_theta"]}
+    # Older files have theta outside. A head's rotation is its own: the plain one serves, whatever the target's is.
+    theta = (config.get("rope_parameters") or config).get("rope_theta", 10000.0)
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": theta}
     if reason := refusal(config):
         raise EngineError(f"{place.name} cannot have a head trained, since {reason}: choose a Llama-family model.")
     shape = LlamaShape.read(config)
