@@ -16,6 +16,10 @@ ON_GRID = ("auto", "gguf")
 """Those that leave a GGUF's weights as they are, as the native kernels do."""
 """How weights may be kept."""
 
+DRAFTER_WORDS = ("auto", "ngram", "none")
+NO_DRAFTER_WORDS = ("head", "both", "draft_model", "off", "n-gram")
+"""What is easily taken for one of DRAFTER_WORDS; nobody means a model of the hub by it."""
+
 
 class Rule(StrEnum):
     """How drafts are tested; both rules leave the target's distribution unchanged (see `verify`)."""
@@ -158,6 +162,13 @@ class EngineConfig:
             raise InvalidParams("target", "target must name a model: embedded, a folder, or a hub id.")
         if not self.drafter.strip():
             raise InvalidParams("drafter", "drafter must be auto, ngram, none, or the name of a model.")
+        if self.drafter not in DRAFTER_WORDS and self.drafter.strip().lower() in (*DRAFTER_WORDS, *NO_DRAFTER_WORDS):
+            name = self.drafter.strip()
+            raise InvalidParams(
+                "drafter",
+                f"drafter must be auto (the model's trained head and n-gram), ngram, none, or the name of a head or a "
+                f"model, not {name!r}: for a folder of that name write ./{name}.",
+            )
         if self.device not in ("auto", "cpu", "cuda", "mps"):
             raise InvalidParams("device", f"device must be auto, cpu, cuda or mps, not {self.device!r}.")
         if self.kernel not in ("auto", "native", "torch"):

@@ -174,6 +174,9 @@ def _check_sizes(folder: Path, config: HeadConfig, weights: Weights) -> None:
             raise LoadError(
                 f"The draft head {folder} is not whole: {name} is {found} and should be {size}. Fetch it again."
             )
+    for name, tensor in weights.items():
+        if not torch.isfinite(tensor).all():
+            raise LoadError(f"The draft head {folder} is spoilt: {name} holds what is no number. Fetch it again.")
 
 
 def write_head(
