@@ -78,7 +78,7 @@ def project(weights: Weights, config: HeadConfig, n: int, x: Tensor, which: str)
     """Queries, keys or values of layer n, which = "q", "k" or "v", [rows, heads, dim], not yet rotated."""
     at = f"layers.{n}.self_attn."
     y = F.linear(x, weights[f"{at}{which}_proj.weight"], weights.get(f"{at}{which}_proj.bias"))
-    heads = y.view(len(x), -1, config.shape.dim)
+    heads = y.view(len(x), y.shape[1] // config.shape.dim, config.shape.dim)
     norm = weights.get(f"{at}{which}_norm.weight")
     return heads if norm is None else rms_norm(heads, norm, config.shape.epsilon)
 
@@ -90,6 +90,11 @@ def finish(weights: Weights, config: HeadConfig, n: int, residual: Tensor, seen:
     y = rms_norm(x, weights[f"{at}post_attention_layernorm.weight"], config.shape.epsilon)
     gated = F.silu(F.linear(y, weights[f"{at}mlp.gate_proj.weight"])) * F.linear(y, weights[f"{at}mlp.up_proj.weight"])
     return x + F.linear(gated, weights[f"{at}mlp.down_proj.weight"])
+
+
+def fed(weights: Weights, config: HeadConfig, state: Tensor) -> Tensor:
+    """What the next draft step reads of the state that a step gave, [rows, hidden]."""
+    return rms_norm(state, weights["norm.weight"], config.shape.epsilon) if config.feeds_normed else state
 
 
 def logits(weights: Weights, config: HeadConfig, state: Tensor) -> Tensor:

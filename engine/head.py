@@ -53,6 +53,9 @@ class TorchHead:
             state = eagle3.finish(weights, config, n, residual, _attend(query, keys, values))
         return state
 
+    def fed(self, state: Tensor) -> Tensor:
+        return eagle3.fed(self._weights, self.config, state)
+
     def logits(self, state: Tensor) -> Tensor:
         return eagle3.logits(self._weights, self.config, state).float().cpu()
 

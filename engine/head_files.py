@@ -7,22 +7,31 @@ state that *enters* layer i, and `d2t` holds offsets: target id = draft id + d2t
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.eagle3 import FIRST, HeadConfig, Weights
 from engine.errors import LoadError
-from engine.llama_shape import KINDS, LlamaShape
+from engine.llama_shape import LlamaShape, refusal
+from engine.places import PICKLE
 
 FORMAT = "eagle3"
 ORIGINAL = "LlamaForCausalLMEagle3"
 """What the architecture is called in the layout of the first EAGLE-3 heads."""
+
+UNREADABLE = (
+    OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RuntimeError,
+    SafetensorError, pickle.UnpicklingError,
+)  # fmt: skip
+"""What comes of files that are cut short, or that hold something else than they should."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,7 @@ def is_head(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(config, dict) and (
-        config.get("speculators_model_type") == FORMAT or ORIGINAL in (config.get("architectures") or ())
+        config.get("speculators_model_type") == FORMAT or ORIGINAL in str(config.get("architectures"))
     )
 
 
@@ -52,39 +61,30 @@ def read_head(folder: Path, layers: int, hidden: int, vocab_size: int) -> HeadFi
     try:
         about = json.loads((folder / "config.json").read_text("utf-8"))
         tensors = _tensors(folder)
-        config = (
-            _speculators(about, layers)
-            if FORMAT in str(about.get("speculators_model_type"))
-            else _original(about, layers)
-        )
+        config = (_speculators if "speculators_model_type" in about else _original)(about, layers)
         weights = {_renamed(name): tensor.float() for name, tensor in tensors.items() if tensor.is_floating_point()}
         embedding = weights.pop("embed_tokens.weight", None)
-        offsets = tensors.get("d2t")
-        count = len(weights["lm_head.weight"])
-    except (OSError, ValueError, KeyError, TypeError, pickle.UnpicklingError) as error:
+        ids = torch.arange(len(weights["lm_head.weight"])) + tensors.get("d2t", torch.zeros(())).long()
+    except UNREADABLE as error:
         raise LoadError(
             f"The draft head {folder} cannot be read ({type(error).__name__}: {error}): fetch it again."
         ) from error
     _check_fit(folder, config, hidden, vocab_size, layers)
-    ids = torch.arange(count) + (0 if offsets is None else offsets.long())
-    if (
-        count != config.draft_vocab_size
-        or len(torch.unique(ids)) != count
-        or not 0 <= int(ids.min()) <= int(ids.max()) < vocab_size
-    ):
+    _check_sizes(folder, config, weights if embedding is None else weights | {"embed_tokens.weight": embedding})
+    count = len(ids)
+    if len(torch.unique(ids)) != count or not 0 <= int(ids.min()) <= int(ids.max()) < vocab_size:
         raise LoadError(
             f"The draft head {folder} maps its {count} tokens to none or the same of the target's {vocab_size}: fetch it again."
         )
-    _check_sizes(folder, config, weights)
     return HeadFile(config, weights, ids, embedding)
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
     """From safetensors, or from a pickle of tensors alone. Raises OSError where there is neither."""
-    for path in sorted(folder.glob("*.safetensors")):
-        found: dict[str, Tensor] = load_file(path)
-        return found
-    pickled = torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
+    paths = sorted(folder.glob("*.safetensors"))  # several, where a large head was kept in parts
+    if paths:
+        return {name: tensor for path in paths for name, tensor in load_file(path).items()}
+    pickled = torch.load(folder / PICKLE, map_location="cpu", weights_only=True)
     return {str(name): tensor for name, tensor in pickled.items()}
 
 
@@ -94,13 +94,19 @@ def _renamed(name: str) -> str:
 
 def _shape(config: dict[str, Any]) -> LlamaShape:
     """Of the head's own layers. Raises KeyError, ValueError."""
-    if config.get("model_type") not in KINDS:
-        raise ValueError(f"its layers are of the kind {config.get('model_type')}")
     rope = config.get("rope_parameters") or {
         **(config.get("rope_scaling") or {}),
         "rope_theta": config.get("rope_theta", 10000.0),
     }
-    return LlamaShape.read({**config, "rope_parameters": rope})
+    config = {"hidden_act": "silu", **config, "rope_parameters": rope}
+    if reason := refusal(config) or ("its MLP has biases" if config.get("mlp_bias") else None):
+        raise ValueError(reason)
+    shape = LlamaShape.read(config)
+    if not (min(shape.layers, shape.hidden, shape.mlp, shape.context_len) > 0 and 0 < shape.kv_heads <= shape.heads):
+        raise ValueError("one of its sizes is not positive")
+    if not (0 <= shape.epsilon < 1 and all(isinstance(s, float) and math.isfinite(s) for s in shape.rope_speeds)):
+        raise ValueError("its epsilon or its rotation is no number that it could be")
+    return shape
 
 
 def _speculators(about: dict[str, Any], layers: int) -> HeadConfig:
@@ -108,7 +114,7 @@ def _speculators(about: dict[str, Any], layers: int) -> HeadConfig:
     return HeadConfig(
         shape=_shape(about["transformer_layer_config"]),
         draft_vocab_size=int(about["draft_vocab_size"]),
-        feature_layers=tuple(about.get("eagle_aux_hidden_state_layer_ids") or default_features(layers)),
+        feature_layers=tuple(map(int, about.get("eagle_aux_hidden_state_layer_ids") or default_features(layers))),
         target=str(about["speculators_config"]["verifier"].get("name_or_path") or ""),
         normed_residual=bool(about.get("norm_before_residual")),
         joint_norm=bool(about.get("norm_before_fc")),
@@ -147,7 +153,7 @@ def _check_sizes(folder: Path, config: HeadConfig, weights: Weights) -> None:
     """So that a wrong size is a sentence now and not a crash later."""
     s = config.shape
     query, key, features = s.heads * s.dim, s.kv_heads * s.dim, len(config.feature_layers) * s.hidden
-    wanted = {
+    wanted: dict[str, tuple[int, ...]] = {
         "fc.weight": (s.hidden, features),
         "norm.weight": (s.hidden,),
         "lm_head.weight": (config.draft_vocab_size, s.hidden),
@@ -165,9 +171,15 @@ def _check_sizes(folder: Path, config: HeadConfig, weights: Weights) -> None:
             f"{at}mlp.down_proj.weight": (s.hidden, s.mlp), f"{at}input_layernorm.weight": (s.hidden,),
             f"{at}post_attention_layernorm.weight": (s.hidden,),
         }  # fmt: skip
-        if s.qk_norm:
-            wanted |= {f"{at}self_attn.{which}_norm.weight": (s.dim,) for which in "qk"}
     wanted[f"{FIRST}hidden_norm.weight"] = (s.hidden,)
+    possible: dict[str, tuple[int, ...]] = {"embed_tokens.weight": (s.vocab_size, s.hidden)}
+    for n in range(s.layers):
+        at = f"layers.{n}.self_attn."
+        possible |= {f"{at}q_proj.bias": (query,), f"{at}k_proj.bias": (key,), f"{at}v_proj.bias": (key,)}
+        possible |= {f"{at}o_proj.bias": (s.hidden,), f"{at}q_norm.weight": (s.dim,), f"{at}k_norm.weight": (s.dim,)}
+    needed = ("q_proj.bias", "k_proj.bias", "v_proj.bias") * s.qkv_bias + ("o_proj.bias",) * s.out_bias
+    needed += ("q_norm.weight", "k_norm.weight") * s.qk_norm
+    wanted |= {name: size for name, size in possible.items() if name in weights or name.endswith(needed)}
     for name, size in wanted.items():
         if name not in weights or tuple(weights[name].shape) != size:
             found = tuple(weights[name].shape) if name in weights else "missing"
@@ -226,5 +238,6 @@ def write_head(
     tensors |= {"d2t": ids - torch.arange(len(ids)), "t2d": t2d}
     partial = folder / "model.safetensors.partial"
     save_file(tensors, partial, {"format": "pt"})
+    partial.chmod(0o644)  # it is made readable by its owner alone
     partial.replace(folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")

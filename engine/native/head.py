@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.eagle3 import FIRST, HeadConfig, Weights, feature_norms
+from engine.eagle3 import FIRST, HeadConfig, Weights, feature_norms, fed
 from engine.errors import LoadError
 from engine.llama_shape import rope_tables
 from engine.model import PREFILL_CHUNK, Cache
 from engine.native import Kernels, Layer, Linear, Row, Shape
 from engine.native.tiles import GROUP, LANES, Array, interleaved, quantised, tiles
 
-BITS = {"fc": 8, "qkv": 8, "out": 8, "gate_up": 8, "down": 8, "lm_head": 4}
-"""How fine each matrix is kept. The last has half of the weights, and what it rounds away moves logits by little."""
+BITS = {"fc": 4, "qkv": 4, "out": 4, "gate_up": 4, "down": 4, "lm_head": 4}
+"""How fine each matrix is kept. A draft step is as long as its weights are, and 8 bits made no more drafts stand."""
 
 
 class NativeHead:
@@ -35,8 +35,9 @@ class NativeHead:
     ) -> None:
         """embed: ids int64 [n] -> float32 [n, hidden]. Raises LoadError for a head that the kernels do not run."""
         shape = config.shape
-        sizes = (shape.dim % LANES, shape.hidden % GROUP, shape.mlp % GROUP, config.draft_vocab_size % LANES)
-        if any(sizes) or shape.layers != 1 or any(name.endswith(".bias") for name in weights):
+        rows = (shape.dim % LANES, config.draft_vocab_size % LANES)
+        columns = (shape.hidden % GROUP, shape.heads * shape.dim % GROUP, shape.mlp % GROUP)
+        if any(rows + columns) or shape.layers != 1 or any(name.endswith(".bias") for name in weights):
             raise LoadError("The native kernels do not run a draft head of this shape: use --kernel torch.")
         self.config, self.ids = config, ids
         self.device = torch.device("cpu")
@@ -95,6 +96,9 @@ class NativeHead:
             out.data_ptr(), embedded.data_ptr(), keys_only, None, self._room(needed), end, self._threads,
         )  # fmt: skip
         return out
+
+    def fed(self, state: Tensor) -> Tensor:
+        return fed(self._weights, self.config, state)
 
     def logits(self, state: Tensor) -> Tensor:
         out = torch.empty(len(state), self.config.draft_vocab_size)

@@ -53,10 +53,12 @@ class Trainee:
         self._embedding, self._target_norm = embedding, target_norm
         self._cosine, self._sine = rope_tables(config.shape)
 
-    def chains(self, examples: Sequence[Example], steps: int, later: float = 1.0) -> list[Step]:
+    def chains(
+        self, examples: Sequence[Example], steps: int, later: float = 1.0, dice: torch.Generator | None = None
+    ) -> list[Step]:
         """All steps of all chains of several dialogues; what is no attention runs over all of them together.
 
-        later: so large a share of the chains, drawn at random, goes on behind the first step.
+        later: so large a share of the chains, drawn with `dice`, goes on behind the first step.
         """
         config, weights = self.config, self.weights
         entries = [len(e.ids) - 1 for e in examples]
@@ -74,7 +76,7 @@ class Trainee:
         found = []
         for j in range(steps):
             if j == 1 and later < 1.0:
-                kept = torch.rand(len(state)) < later
+                kept = torch.rand(len(state), generator=dice) < later
                 state = state[kept]
                 masks = torch.split(kept, [len(s) for s in starts])
                 starts = [s[mask] for s, mask in zip(starts, masks, strict=True)]
@@ -87,8 +89,7 @@ class Trainee:
             queries = self._rotated(eagle3.project(weights, config, 0, x, "q"), position)
             state = eagle3.finish(weights, config, 0, residual, _attend(queries, keys, values, own, starts))
             found.append(self._step(examples, starts, state, target, j))
-            if config.feeds_normed:
-                state = eagle3.rms_norm(state, weights["norm.weight"], config.shape.epsilon)
+            state = eagle3.fed(weights, config, state)
         return found
 
     def _rotated(self, heads: Tensor, positions: Tensor) -> Tensor:
@@ -135,7 +136,7 @@ def _attend(
     seen = []
     for i, (query, start) in enumerate(zip(torch.split(queries, counts), starts, strict=True)):
         entries, kv, dim = keys[i].shape
-        q = query.reshape(len(query), kv, -1, dim) * dim**-0.5  # [chains, kv heads, group, dim]
+        q = query.view(len(query), kv, query.shape[1] // kv, dim) * dim**-0.5  # [chains, kv heads, group, dim]
         scores = torch.einsum("ckgd,ekd->kgce", q, keys[i])
         scores = scores.masked_fill(torch.arange(entries) > start[:, None], float("-inf"))
         later = [torch.einsum("ckgd,ckd->kgc", q, k[i])[..., None] for k, _ in mine]

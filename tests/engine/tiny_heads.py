@@ -1,0 +1,148 @@
+"""Small random draft heads of every variant, the features that they read, and what they should say, worked out slowly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.config import DecodingParams, SamplingParams
+from engine.drafters import Offer
+from engine.drafters.head import Head, HeadDrafter
+from engine.eagle3 import HeadConfig, Weights
+from engine.head import TorchHead
+from engine.llama_shape import LlamaShape
+from engine.model import Cache
+from engine.randomness import Dice
+from engine.verify import Proposal
+
+VOCAB, DRAFT_VOCAB, HIDDEN, LAYERS = 96, 32, 64, 3
+CONFIG = {
+    "model_type": "llama", "hidden_act": "silu", "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "hidden_size": HIDDEN, "intermediate_size": 96, "num_hidden_layers": 1, "vocab_size": VOCAB,
+    "max_position_embeddings": 700, "rms_norm_eps": 1e-5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+}  # fmt: skip
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "as it is trained here": {},
+    "normed residual": {"normed_residual": True},
+    "one norm over the features": {"joint_norm": True},
+    "a norm for each feature": {"feature_norm": True},
+    "feeds on the normed state": {"feeds_normed": True},
+    "norms of queries and keys": {"model_type": "qwen3"},
+    "all of it": {"model_type": "qwen3", "normed_residual": True, "feature_norm": True, "feeds_normed": True},
+}
+
+
+def head_config(model_type: str = "llama", layers: int = 1, features: int = 3, **options: Any) -> HeadConfig:
+    shape = LlamaShape.read(CONFIG | {"model_type": model_type, "num_hidden_layers": layers})
+    return HeadConfig(shape, DRAFT_VOCAB, tuple(range(1, features + 1)), "tiny", **options)
+
+
+def random_weights(config: HeadConfig, seed: int = 0) -> Weights:
+    """Large enough that a wrong norm, rotation or mask shows, and no norm at its default."""
+    random = torch.Generator().manual_seed(seed)
+    s, many = config.shape, len(config.feature_layers)
+
+    def matrix(outputs: int, inputs: int) -> Tensor:
+        return torch.randn(outputs, inputs, generator=random) * 1.5 * inputs**-0.5
+
+    def norm(size: int) -> Tensor:
+        return torch.rand(size, generator=random) + 0.5
+
+    query, key = s.heads * s.dim, s.kv_heads * s.dim
+    weights = {
+        "fc.weight": matrix(s.hidden, many * s.hidden),
+        "norm.weight": norm(s.hidden),
+        "lm_head.weight": matrix(config.draft_vocab_size, s.hidden),
+        "layers.0.hidden_norm.weight": norm(s.hidden),
+    }
+    if config.joint_norm:
+        weights["input_norm.weight"] = norm(many * s.hidden)
+    if config.feature_norm:
+        weights |= {f"fc_norm.{i}.weight": norm(s.hidden) for i in range(many)}
+    for n in range(s.layers):
+        at, width = f"layers.{n}.", s.hidden if n else 2 * s.hidden
+        weights |= {
+            f"{at}self_attn.q_proj.weight": matrix(query, width),
+            f"{at}self_attn.k_proj.weight": matrix(key, width),
+            f"{at}self_attn.v_proj.weight": 2 * matrix(key, width),
+            f"{at}self_attn.o_proj.weight": 2 * matrix(s.hidden, query),
+            f"{at}mlp.gate_proj.weight": matrix(s.mlp, s.hidden),
+            f"{at}mlp.up_proj.weight": matrix(s.mlp, s.hidden),
+            f"{at}mlp.down_proj.weight": matrix(s.hidden, s.mlp),
+            f"{at}input_layernorm.weight": norm(s.hidden),
+            f"{at}post_attention_layernorm.weight": norm(s.hidden),
+        }
+        if s.qk_norm:
+            weights |= {f"{at}self_attn.{which}_norm.weight": norm(s.dim) for which in "qk"}
+    return weights
+
+
+def draft_ids(seed: int = 0) -> Tensor:
+    """Which of the target's ids may be drafted, rising."""
+    return torch.randperm(VOCAB, generator=torch.Generator().manual_seed(seed))[:DRAFT_VOCAB].sort().values
+
+
+def embedding(seed: int = 0) -> Tensor:
+    return torch.randn(VOCAB, HIDDEN, generator=torch.Generator().manual_seed(seed + 1))
+
+
+def torch_head(config: HeadConfig, weights: Weights | None = None, seed: int = 0) -> TorchHead:
+    table = embedding(seed)
+    weights = random_weights(config, seed) if weights is None else weights
+    cpu = torch.device("cpu")
+    return TorchHead(config, weights, draft_ids(seed), lambda ids: table[ids], cpu, torch.float32)
+
+
+def features_of(ids: Sequence[int], layers: int = LAYERS) -> Tensor:
+    """[len(ids), layers, hidden]; like a target's, those of a position depend on all ids up to it."""
+    table = torch.randn(VOCAB, layers, HIDDEN, generator=torch.Generator().manual_seed(9))
+    seen = torch.zeros(layers, HIDDEN)
+    rows = []
+    for token_id in ids:
+        seen = 0.7 * seen.roll(1, -1) + table[token_id]
+        rows.append(seen)
+    return torch.stack(rows)
+
+
+def slowly(head: Head, ids: Sequence[int], features: Tensor, begin: int, steps: int) -> list[Tensor]:
+    """Logits [draft vocabulary] of each step of the chain that begins behind entry `begin`, fed with the ids that came:
+    entries one by one, all of them in full, in a cache of their own."""
+    cache = Cache()
+    for t in range(begin + 1):
+        state = head.run(torch.tensor(ids[t + 1 : t + 2]), head.join(features[t : t + 1]), t, cache)
+    found = [head.logits(state)[0]]
+    for t in range(begin + 1, begin + steps):
+        state = head.run(torch.tensor(ids[t + 1 : t + 2]), head.fed(state), t, cache)
+        found.append(head.logits(state)[0])
+    return found
+
+
+def proposed(
+    drafter: HeadDrafter,
+    ids: Sequence[int],
+    k: int,
+    params: SamplingParams | None = None,
+    features: Tensor | None = None,
+) -> Proposal:
+    """Drafts by the rejection rule behind a prompt of one token."""
+    params = params or SamplingParams(temperature=1.0)
+    features = features_of(ids)[: len(ids) - 1] if features is None else features
+    dice = Dice(5, DecodingParams().rule)
+    return drafter.propose(Offer("head", "head"), ids, 1, features, k, params, dice)
+
+
+def raw_rows(proposal: Proposal) -> Tensor:
+    """What the drafts were made from, [k, V]."""
+    assert proposal.raw_logits is not None
+    return torch.stack([proposal.raw_logits[i] for i in range(len(proposal.token_ids))])
+
+
+def prob_rows(proposal: Proposal) -> Tensor:
+    """What the drafts were drawn from, [k, V]."""
+    assert proposal.probs is not None
+    return torch.stack([proposal.probs[i] for i in range(len(proposal.token_ids))])

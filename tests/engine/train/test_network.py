@@ -1,0 +1,143 @@
+"""What a head is trained on is what it meets when it drafts: every step of every chain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.drafters.head import HeadDrafter
+from engine.eagle3 import HeadConfig
+from engine.model import Cache
+from engine.train.network import Example, Step, Trainee, loss
+from tests.engine.tiny_heads import (
+    HIDDEN,
+    VARIANTS,
+    VOCAB,
+    draft_ids,
+    embedding,
+    features_of,
+    head_config,
+    proposed,
+    random_weights,
+    raw_rows,
+    slowly,
+    torch_head,
+)  # fmt: skip
+
+STEPS = 3
+
+
+def some_ids(n: int, seed: int = 0) -> list[int]:
+    return torch.randint(0, VOCAB, (n,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def an_example(ids: Sequence[int], first: int) -> Example:
+    last = torch.randn(len(ids), HIDDEN, generator=torch.Generator().manual_seed(len(ids)))
+    return Example(torch.tensor(ids), features_of(ids), last, first)
+
+
+def trainee(config: HeadConfig) -> Trainee:
+    return Trainee(config, random_weights(config), embedding(), torch.full((HIDDEN,), 1.5))
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_step_of_every_chain_is_what_drafting_computes(variant: str) -> None:
+    config = head_config(**VARIANTS[variant])
+    texts, firsts = [some_ids(9), some_ids(5, 1)], [4, 0]
+    steps = trainee(config).chains([an_example(ids, first) for ids, first in zip(texts, firsts, strict=True)], STEPS)
+    head, chain = torch_head(config), 0
+    for ids, first in zip(texts, firsts, strict=True):
+        features = features_of(ids)
+        for t in range(first, len(ids) - 1):
+            for j, logits in enumerate(slowly(head, ids, features, t, min(STEPS, len(ids) - 1 - t))):
+                close(steps[j].logits[chain], logits)
+            chain += 1
+    assert all(len(step.logits) == chain for step in steps)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_drafter_computes_the_chains_of_what_it_drafts(variant: str) -> None:
+    """The drafter's own chain, drawn from its own rows, found among those of the text that it makes."""
+    config, ids = head_config(**VARIANTS[variant]), some_ids(12)
+    proposal = proposed(HeadDrafter(torch_head(config), Cache(), VOCAB), ids, STEPS)
+    whole = [*ids, *proposal.token_ids]
+    steps = trainee(config).chains([an_example(whole, len(ids) - 2)], STEPS)
+    found = raw_rows(proposal)[:, draft_ids()]
+    for j, step in enumerate(steps):
+        close(step.logits[0], found[j])
+
+
+def test_an_entry_kept_from_a_draft_step_shows() -> None:
+    """Negative control: the ids agree, and yet an entry that the head made from its own output is another one."""
+    config, ids = head_config(), some_ids(13)
+    features, head, cache = features_of(ids), torch_head(config), Cache()
+    state = head.run(torch.tensor(ids[1:7]), head.join(features[:6]), 0, cache)[-1:]
+    head.run(torch.tensor(ids[7:8]), head.fed(state), 6, cache)  # a draft that was accepted, and kept
+    stale = head.logits(head.run(torch.tensor(ids[8:9]), head.join(features[7:8]), 7, cache))[0]
+    steps = trainee(config).chains([an_example(ids, 7)], 1)
+    assert float((steps[0].logits[0] - stale).abs().max()) > 0.02
+    [fresh] = slowly(head, ids, features, 7, 1)
+    close(steps[0].logits[0], fresh)
+
+
+def test_a_step_is_compared_with_the_target_where_the_token_stands() -> None:
+    config, ids = head_config(), some_ids(9)
+    example, made = an_example(ids, 2), trainee(config)
+    steps = made.chains([example], STEPS)
+    normed = torch.nn.functional.rms_norm(example.last, (HIDDEN,), torch.full((HIDDEN,), 1.5), config.shape.epsilon)
+    probs = (normed @ made.weights["lm_head.weight"].T).softmax(-1)
+    for j, step in enumerate(steps):
+        for chain, t in enumerate(range(2, len(ids) - 1)):
+            there = t + 2 + j < len(ids)  # what this step predicts
+            assert bool(step.valid[chain]) is there
+            if there:
+                assert int(step.actual[chain]) == ids[t + 2 + j]
+                close(step.target[chain], probs[t + 1 + j])
+
+
+def test_the_chains_that_go_on_are_drawn_by_the_dice_alone() -> None:
+    config = head_config()
+    examples, made = [an_example(some_ids(30), 3), an_example(some_ids(20, 1), 2)], trainee(config)
+    whole = made.chains(examples, STEPS)
+    a, b = (made.chains(examples, STEPS, 0.5, torch.Generator().manual_seed(4)) for _ in range(2))
+    assert torch.equal(a[0].logits, whole[0].logits)
+    assert all(torch.equal(x.logits, y.logits) for x, y in zip(a, b, strict=True))
+    kept = torch.rand(len(whole[0].logits), generator=torch.Generator().manual_seed(4)) < 0.5
+    assert 0 < int(kept.sum()) < len(kept)
+    for j in (1, 2):
+        close(a[j].logits, whole[j].logits[kept])
+        assert torch.equal(a[j].actual, whole[j].actual[kept]) and torch.equal(a[j].valid, whole[j].valid[kept])
+
+
+def test_a_dialogue_none_of_whose_chains_goes_on_is_no_harm() -> None:
+    """As happens now and then to a short reply."""
+    config = head_config()
+    made = trainee(config)
+    made.weights["fc.weight"].requires_grad_()
+    for later in (0.0, 0.3):
+        for seed in range(4):
+            examples = [an_example(some_ids(5), 2), an_example(some_ids(20, 1), 2)]
+            value = loss(made.chains(examples, STEPS, later, torch.Generator().manual_seed(seed)), 0.8)
+            value.backward()
+            assert made.weights["fc.weight"].grad is not None
+            assert bool(torch.isfinite(value)) and bool(made.weights["fc.weight"].grad.isfinite().all())
+
+
+def test_the_loss_is_the_cross_entropy_of_valid_chains() -> None:
+    logits = torch.tensor([[1.0, 0.0], [0.0, 3.0], [9.0, 9.0]])
+    target = torch.tensor([[0.25, 0.75], [1.0, 0.0], [0.5, 0.5]])
+    one = Step(logits, target, torch.tensor([True, True, False]), torch.zeros(3, dtype=torch.long))
+    entropy = -(target * logits.log_softmax(-1)).sum(-1)
+    expected = (entropy[0] + entropy[1]) / 2
+    close(loss([one], 0.5), expected)
+    close(loss([one, one], 0.5), 1.5 * expected)
+    nothing = replace(one, valid=torch.zeros(3, dtype=torch.bool))
+    assert float(loss([nothing], 0.5)) == 0.0
