@@ -12,12 +12,13 @@ from engine.bench.options import add_threads_option, silent, tell
 from engine.bench.progress import written
 from engine.config import Message, SamplingParams
 from engine.errors import EngineError
+from engine.heads import sizes
 from engine.loading import load
 from engine.model import Model, common_prefix
 from engine.text import Tokenizer
 from engine.train.batch import Spoken, Talk, Turn, play
 from engine.train.dialogues import Dialogue, append_dialogues, read_dialogues
-from engine.train.features import FeatureStore
+from engine.train.features import FeatureStore, all_layers, layers_option
 from engine.train.passages import Passage, Pool, read_passages
 from engine.train.prompts import Prompt, follow_up, prompts
 
@@ -50,7 +51,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="text files or folders of them, paragraphs between empty lines; NAME.de.txt is in German",
     )  # fmt: skip
     command.add_argument("--features", type=Path, metavar="FOLDER", help="also keep the hidden states computed here")
-    command.add_argument("--layers", type=_layers, default=(3, 16, 29), help="whose, such as 3,16,29 (the default)")
+    command.add_argument(
+        "--layers", type=layers_option, help="whose, such as 3,16,29 (default: three that suit the target)"
+    )
     add_threads_option(command)
     command.set_defaults(run=run)
 
@@ -61,11 +64,7 @@ def _positive(text: str) -> int:
     return number
 
 
-def _layers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
-
-
-_positive.__name__, _layers.__name__ = "whole number", "list of whole numbers"  # what argparse calls them
+_positive.__name__ = "whole number"  # what argparse calls it
 
 
 def run(args: argparse.Namespace) -> None:
@@ -76,8 +75,8 @@ def run(args: argparse.Namespace) -> None:
     tell(f"{loaded.name}, {loaded.weights}, {loaded.kernel}; {len(passages)} passages")
     store = None
     if args.features:
-        layers, hidden = _sizes(loaded.network)
-        store = FeatureStore(args.features, args.model, (*args.layers, layers), hidden)
+        layers, hidden, _ = sizes(loaded.network, loaded.name)
+        store = FeatureStore(args.features, args.model, all_layers(args.layers, layers), hidden)
     model = Model(loaded.network, loaded.context_len)
     collect(
         model, loaded.tokenizer, args.out,
@@ -211,12 +210,3 @@ def _keep(spoken: Spoken, out: Path, store: FeatureStore | None) -> None:
 
 def _reply_text(tokenizer: Tokenizer, dialogue: Dialogue) -> str:
     return tokenizer.decode(dialogue.ids[dialogue.prompt_len :])
-
-
-def _sizes(network: object) -> tuple[int, int]:
-    """(layers, hidden) of a network, Greenlight's own or transformers'."""
-    shape = getattr(network, "shape", None)
-    if shape is not None:
-        return shape.layers, shape.hidden
-    config = network.hf_model.config.get_text_config()  # type: ignore[attr-defined]
-    return config.num_hidden_layers, config.hidden_size

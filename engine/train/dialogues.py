@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ def read_dialogues(path: Path) -> Iterator[Dialogue]:
             for number, line in enumerate(lines, 1):
                 if line.endswith("\n"):
                     yield _dialogue(line, f"{path}, line {number}")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise EngineError(f"The dialogues {path} cannot be read ({error}).") from error
 
 
@@ -41,7 +42,9 @@ def _dialogue(line: str, where: str) -> Dialogue:
         ids, prompt_len, temperature = tuple(found["ids"]), found["prompt_len"], found.get("temperature")
     except (ValueError, KeyError, TypeError) as error:
         raise EngineError(f"{where} holds no dialogue: it needs prompt_len and ids.") from error
-    if not 0 < prompt_len < len(ids) or not all(isinstance(token_id, int) for token_id in ids):
+    if not all(isinstance(number, int) and number >= 0 for number in (prompt_len, *ids)) or not 0 < prompt_len < len(
+        ids
+    ):
         raise EngineError(f"{where} holds no dialogue: ids must be whole numbers, of which prompt_len are the prompt.")
     return Dialogue(ids, prompt_len, temperature)
 

@@ -25,6 +25,27 @@ PASS_TOKENS = 1024
 """Dialogues are read together up to about so many tokens, so that one report and one write serve several."""
 
 
+def default_layers(layers: int) -> tuple[int, ...]:
+    """An early, a middle and a late one; the late one is what enters the last layer, from which the head begins."""
+    return max(1, layers // 10), layers // 2 + 1, layers - 1
+
+
+def all_layers(asked: Sequence[int] | None, layers: int) -> tuple[int, ...]:
+    """Those that the head reads, as asked for or by default, and the target's last output. Raises EngineError."""
+    read = tuple(asked or default_layers(layers))
+    if list(read) != sorted(set(read)) or not 0 <= read[0] <= read[-1] < layers:
+        raise EngineError(f"--layers takes rising numbers from 0 to {layers - 1} for this target, not {read}.")
+    return *read, layers
+
+
+def layers_option(text: str) -> tuple[int, ...]:
+    """ "3,16,29" -> (3, 16, 29); for argparse, which turns the ValueError into its sentence."""
+    return tuple(int(part) for part in text.split(","))
+
+
+layers_option.__name__ = "list of whole numbers"  # what argparse calls it there
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A dialogue and where its states begin, in tokens."""
@@ -36,19 +57,25 @@ class Entry:
 class FeatureStore:
     """Opens or begins the folder. layers: as `Cache.feature_layers`, the last of them the number of layers of the target.
 
-    Raises EngineError where the folder holds the states of another target or of other layers.
+    Raises EngineError where the folder cannot be used, or holds the states of another target or of other layers.
     """
 
     def __init__(self, folder: Path, target: str, layers: Sequence[int], hidden: int) -> None:
         self.folder, self.layers, self.hidden = folder, tuple(layers), hidden
         facts = {"target": target, "layers": list(layers), "hidden": hidden}
-        folder.mkdir(parents=True, exist_ok=True)
         about = folder / "features.json"
-        if about.exists() and json.loads(about.read_text()) != facts:
-            raise EngineError(f"{folder} holds features of another target or other layers: name another folder.")
-        about.write_text(json.dumps(facts) + "\n")
         self._states, self._index = folder / "states.f16", folder / "index.jsonl"
-        self.entries = self._read_index()
+        try:
+            self.entries = self._open(about, facts)
+        except (OSError, UnicodeDecodeError, LookupError) as error:
+            raise EngineError(f"{folder} cannot keep features ({error}): name another folder.") from error
+
+    def _open(self, about: Path, facts: dict[str, Any]) -> list[Entry]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if about.exists() and about.read_text() != json.dumps(facts) + "\n":
+            raise EngineError(f"{self.folder} holds features of another target or other layers: name another folder.")
+        about.write_text(json.dumps(facts) + "\n")
+        return self._read_index()
 
     def states(self, entry: Entry) -> Array:
         """float16 [tokens, layers, hidden] of one dialogue, mapped from the file."""
@@ -78,13 +105,20 @@ class FeatureStore:
         return max((e.offset + len(e.dialogue.ids) for e in self.entries), default=0)
 
     def _read_index(self) -> list[Entry]:
+        """Forgets, in the file too, a last line that a stop cut short, and dialogues whose states did not get onto the disk."""
         if not self._index.exists():
             return []
         text = self._index.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]
-        if whole != text:  # a stop cut the last line short
-            self._index.write_text(whole, encoding="utf-8")
-        return [Entry(_dialogue(line, str(self._index)), json.loads(line)["offset"]) for line in whole.splitlines()]
+        lines = text[: text.rfind("\n") + 1].splitlines(keepends=True)
+        entries = [Entry(_dialogue(line, str(self._index)), json.loads(line)["offset"]) for line in lines]
+        size = self._states.stat().st_size if self._states.exists() else 0
+        kept = [(e.offset + len(e.dialogue.ids)) * self._token_bytes <= size for e in entries]
+        whole = "".join(line for line, there in zip(lines, kept, strict=True) if there)
+        if whole != text:
+            partial = self._index.with_suffix(".partial")
+            partial.write_text(whole, encoding="utf-8")
+            partial.replace(self._index)
+        return [entry for entry, there in zip(entries, kept, strict=True) if there]
 
 
 def fill(

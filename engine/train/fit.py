@@ -21,12 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.bench.options import add_threads_option
 from engine.bench.progress import written
 from engine.eagle3 import FIRST, HeadConfig, Weights
 from engine.errors import EngineError
 from engine.head_files import write_head
 from engine.train.dialogues import Dialogue, read_dialogues
-from engine.train.features import Entry, FeatureStore, fill
+from engine.train.features import Entry, FeatureStore, all_layers, fill, layers_option
 from engine.train.network import Example, Step, Trainee, loss
 from engine.train.target import TargetTensors, read_target
 
@@ -45,9 +46,9 @@ class Recipe:
     minutes: float = 60.0
     steps: int = 3
     decay: float = 0.8
-    later: float = 0.5
+    later: float = 0.35
     rate: float = 1e-3
-    batch: int = 800
+    batch: int = 400
     draft_vocab: int = 8192
     seed: int = 0
 
@@ -60,12 +61,7 @@ class Progress:
     updates: int = 0
     tokens: int = 0
     epoch: int = 0
-    place: int = 0  # within the epoch
-
-
-def default_layers(layers: int) -> tuple[int, ...]:
-    """An early, a middle and a late one; the late one is what enters the last layer, from which the head begins."""
-    return max(1, layers // 10), layers // 2 + 1, layers - 1
+    place: int = 0  # batches of the epoch that have been trained on
 
 
 def held_out(dialogue: Dialogue) -> bool:
@@ -171,25 +167,26 @@ class Run:
         examples = [example(store, entry) for store, entry in batch]
         for group in self.optimiser.param_groups:
             group["lr"] = self.rate()
-        value = loss(self.trainee.chains(examples, self.recipe.steps, self.recipe.later), self.recipe.decay)
+        dice = torch.Generator().manual_seed(self.recipe.seed << 32 | self.progress.updates)  # of this step alone
+        value = loss(self.trainee.chains(examples, self.recipe.steps, self.recipe.later, dice), self.recipe.decay)
         self.optimiser.zero_grad(set_to_none=True)
         value.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(list(self.trained.values()), 1.0)
         self.optimiser.step()
         self.progress.spent_s += perf_counter() - begin_s
         self.progress.updates += 1
+        self.progress.place += 1
         self.progress.tokens += sum(entry.dialogue.reply_len for _, entry in batch)
         return value.item()
 
     def epoch(self) -> Iterator[list[tuple[FeatureStore, Entry]]]:
-        """The batches of the current epoch that have not been trained on yet."""
+        """The batches of the current epoch that have not been trained on yet; each is, before the next is asked for."""
         order = list(range(len(self.train)))
         random.Random(f"{self.recipe.seed} {self.progress.epoch}").shuffle(order)
         lengths = [entry.dialogue.reply_len for _, entry in self.train]
         for number, batch in enumerate(batches(lengths, order, self.recipe.batch)):
             if number >= self.progress.place:
                 yield [self.train[i] for i in batch]
-                self.progress.place = number + 1
         self.progress.epoch, self.progress.place = self.progress.epoch + 1, 0
 
     def go(self, report: Callable[[str], None], every_s: float = 480.0) -> None:
@@ -281,7 +278,8 @@ class Recent:
 
 
 def _shares(counts: Any) -> list[float]:
-    return [float(n / max(1, of)) for n, of in counts]
+    """As far as there was anything to count."""
+    return [float(n / of) for n, of in counts if of]
 
 
 def _chain(steps: Sequence[Step], ids: Tensor) -> Any:
@@ -309,21 +307,38 @@ def add_command(commands: Any) -> None:
     )
     command.add_argument("--out", type=Path, required=True, help="folder for checkpoints, and the head in head/")
     command.add_argument(
-        "--minutes", type=float, default=Recipe().minutes, help="of computing, over all starts (default: %(default)g)"
+        "--minutes",
+        type=_minutes,
+        default=Recipe().minutes,
+        help="of computing, over all starts (default: %(default)g)",
     )
     command.add_argument("--model", default="embedded", help="the target: embedded, a folder, or a hub id")
     command.add_argument("--name", default="", help="the target's name to write into the head (default: the model's)")
     command.add_argument(
-        "--layers", type=_layers, help="three layers whose input states the head reads, such as 3,16,29"
+        "--layers", type=layers_option, help="three layers whose input states the head reads, such as 3,16,29"
     )
-    command.add_argument("--draft-vocab", type=int, default=Recipe().draft_vocab)
-    command.add_argument("--threads", type=int)
+    command.add_argument(
+        "--draft-vocab", type=_draft_vocab, default=Recipe().draft_vocab, help="tokens that it can draft, in sixteens"
+    )
+    add_threads_option(command)
     command.add_argument("--offline", action="store_true", help="never use the network")
     command.set_defaults(run=run)
 
 
-def _layers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
+def _minutes(text: str) -> float:
+    if not 0 < (minutes := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError("must be above 0")
+    return minutes
+
+
+def _draft_vocab(text: str) -> int:
+    """The native kernels take outputs by sixteens."""
+    if (size := int(text)) < 16:
+        raise argparse.ArgumentTypeError("must be at least 16")
+    return size // 16 * 16
+
+
+_minutes.__name__, _draft_vocab.__name__ = "number", "whole number"  # what argparse calls them
 
 
 def run(args: argparse.Namespace) -> None:
@@ -337,7 +352,7 @@ def run(args: argparse.Namespace) -> None:
         print(line, flush=True)
 
     target = read_target(find(args.model, args.offline, _silent, tiles=True))
-    layers = (*(args.layers or default_layers(target.shape.layers)), target.shape.layers)
+    layers = all_layers(args.layers, target.shape.layers)
     stores = [FeatureStore(folder, args.model, layers, target.shape.hidden) for folder in args.features]
     if args.dialogues:
         loaded = load(args.model, threads=args.threads, offline=args.offline, progress=_silent)
@@ -353,7 +368,8 @@ def run(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads or default_threads())
     recipe = Recipe(minutes=args.minutes, draft_vocab=args.draft_vocab)
     args.out.mkdir(parents=True, exist_ok=True)
-    stop = [token_id for token_id in (target.config.get("eos_token_id"),) if isinstance(token_id, int)]
+    ends = target.config.get("eos_token_id")
+    stop = [ends] if isinstance(ends, int) else ends or []
     training = Run(args.out, stores, target, recipe, args.name or args.model, stop)
     report(f"{len(training.train)} dialogues to train on, {len(training.test)} held out")
     training.go(report)

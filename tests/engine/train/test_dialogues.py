@@ -1,0 +1,72 @@
+"""Dialogues come back as they were written; a stop costs the line it cut, and another file is one sentence."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import EngineError
+from engine.train.dialogues import Dialogue, append_dialogues, read_dialogues
+
+DIALOGUES = st.lists(st.integers(0, 50_000), min_size=2, max_size=12).flatmap(
+    lambda ids: st.builds(
+        Dialogue, st.just(tuple(ids)), st.integers(1, len(ids) - 1), st.none() | st.sampled_from([0.0, 0.8, 1.0])
+    )
+)
+
+
+@given(first=st.lists(DIALOGUES, max_size=4), then=st.lists(DIALOGUES, min_size=1, max_size=4), data=st.data())
+def test_what_is_appended_is_read_and_a_cut_costs_one_line(
+    first: list[Dialogue], then: list[Dialogue], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("dialogues") / "some.jsonl"
+    append_dialogues(path, first)
+    append_dialogues(path, then)
+    assert list(read_dialogues(path)) == first + then
+    assert all(d.reply_len == len(d.ids[d.prompt_len :]) for d in first + then)
+    whole = path.read_bytes()
+    last = len(whole) - whole[:-1].rfind(b"\n") - 1
+    path.write_bytes(whole[: len(whole) - data.draw(st.integers(1, last))])
+    assert list(read_dialogues(path)) == (first + then)[:-1]
+
+
+def test_a_gzipped_file_is_read_and_a_broken_one_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "some.jsonl.gz"
+    packed = gzip.compress(b'{"ids":[1,2,3],"prompt_len":1,"temperature":0.8}\n' * 50)
+    path.write_bytes(packed)
+    assert list(read_dialogues(path)) == [Dialogue((1, 2, 3), 1, 0.8)] * 50
+    broken = bytearray(packed)
+    broken[len(packed) // 2] ^= 0xFF
+    for made in (packed[: len(packed) // 2], b"no gzip", bytes(broken), packed[:12] + b"\xff" * 20):
+        path.write_bytes(made)
+        with pytest.raises(EngineError, match=r"some.jsonl.gz"):
+            list(read_dialogues(path))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nothing", "[]", "3", "{}", '{"ids": [1, 2]}', '{"ids": 3, "prompt_len": 1}', '{"ids": [1, 2], "prompt_len": 0}',
+        '{"ids": [1, 2], "prompt_len": 2}', '{"ids": [1, 2.5], "prompt_len": 1}', '{"ids": ["a", "b"], "prompt_len": 1}',
+        '{"ids": [1, 2], "prompt_len": "1"}', '{"ids": [1, -2], "prompt_len": 1}', '{"ids": [1, [2]], "prompt_len": 1}',
+        '{"ids": [1, 2], "prompt_len": null}', "",
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_dialogue_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "some.jsonl"
+    path.write_text('{"ids": [1, 2], "prompt_len": 1}\n' + line + "\n")
+    with pytest.raises(EngineError, match=r"some.jsonl, line 2 holds no dialogue"):
+        list(read_dialogues(path))
+
+
+@pytest.mark.parametrize("made", [None, b"\xff\xfe\n"])
+def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, made: bytes | None) -> None:
+    path = tmp_path / "some.jsonl"
+    if made is not None:
+        path.write_bytes(made)
+    with pytest.raises(EngineError, match="cannot be read"):
+        list(read_dialogues(path))
