@@ -148,9 +148,11 @@ class Controller:
             self._tokens = RECENT * self._tokens + tokens
             plain_rounds = self._times.rounds(drafter, drafted)[drafted] / self._times.plain
             self._plain_rounds = RECENT * self._plain_rounds + plain_rounds
-        if plan.offer is None or not drafted:
+        if plan.offer is None:
             return
         kind = plan.offer.kind
+        if not drafted and plan.k:
+            tested = [False]  # it kept silent: no better than a draft that is wrong
         self._by_position.add(kind, tested)
         if confidences:
             self._by_confidence.add(kind, confidences, tested)

@@ -16,7 +16,16 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 from engine.config import DecodingParams, EngineConfig, Message
-from engine.errors import BROKEN, Busy, ContextFull, EngineError, InvalidParams, NotReady, PairMismatch
+from engine.errors import (
+    BROKEN,
+    Busy,
+    ContextFull,
+    EngineError,
+    InvalidParams,
+    LoadError,
+    NotReady,
+    PairMismatch,
+)
 from engine.events import Event, Finished, FinishReason, Prefilled
 from engine.stream import Stream
 
@@ -78,6 +87,11 @@ class Head(Protocol):
 
     @property
     def acceptance(self) -> tuple[float, ...]: ...
+
+    @property
+    def note(self) -> str:
+        """A sentence for people about this head, or ""."""
+        ...
 
     def drafter(self, cache: Cache) -> Drafter:
         """A fresh one for each reply. cache: the head's own, of the conversation."""
@@ -156,7 +170,9 @@ class Engine:
             exact=loaded.exact,
             drafters=drafters,
             max_new_tokens=self.config.max_new_tokens,
-            note="\n".join(filter(None, (loaded.note, loaded.tokenizer.fallback_note))),
+            note="\n".join(
+                filter(None, (loaded.note, loaded.tokenizer.fallback_note, pair.head.note if pair.head else ""))
+            ),
         )
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
@@ -380,7 +396,13 @@ def _load_pair(config: EngineConfig, progress: Progress) -> Pair:
 
     target = load(config.target)
     if (folder := heads.find_head(config.drafter, config.target, config.offline, progress)) is not None:
-        return Pair(target, threads=threads, head=heads.load_head(folder, target, threads))
+        try:
+            return Pair(target, threads=threads, head=heads.load_head(folder, target, threads))
+        except LoadError as error:
+            if config.drafter != "auto":
+                raise
+            log.warning("The reply is drafted by n-gram alone. %s", error)  # nobody asked for just this head
+            return Pair(replace(target, note="\n".join(filter(None, (target.note, str(error))))), threads=threads)
     if config.drafter in heads.NO_FILES:
         return Pair(target, threads=threads)
     drafter = load(config.drafter)

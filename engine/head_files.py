@@ -76,6 +76,13 @@ def read_head(folder: Path, layers: int, hidden: int, vocab_size: int) -> HeadFi
         raise LoadError(
             f"The draft head {folder} maps its {count} tokens to none or the same of the target's {vocab_size}: fetch it again."
         )
+    members = tensors.get("t2d")
+    if members is not None and not (
+        len(members) == vocab_size and members.bool()[ids].all() and members.sum() == count
+    ):
+        raise LoadError(
+            f"The two vocabulary maps of the draft head {folder} disagree (d2t holds offsets, not ids): fetch it again."
+        )
     return HeadFile(config, weights, ids, embedding)
 
 

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import LoadError
-from engine.places import EMBEDDED
+from engine.places import EMBEDDED, PICKLE, find, from_hub
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.drafters.head import Head, HeadDrafter
+    from engine.eagle3 import HeadConfig, Weights
     from engine.loaded import Loaded
     from engine.model import Cache, Network
+    from engine.places import Progress
 
 BUNDLED = Path(__file__).parent.parent / "assets" / "head"
 """The head that was trained for the default model."""
 
+NO_FILES = ("auto", "none", "ngram")
+"""Names of drafters that are no folder and no model of the hub."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReadyHead:
-    """acceptance: by draft position, as measured when it was trained; () if unknown."""
+    """acceptance: by draft position, as measured when it was trained; () if unknown. note: for people, or ""."""
 
     head: Head
     vocab_size: int
+    note: str = ""
 
     @property
     def feature_layers(self) -> tuple[int, ...]:
@@ -42,9 +49,22 @@ class ReadyHead:
         return HeadDrafter(self.head, cache, self.vocab_size)
 
 
-def bundled_head(target: str) -> Path | None:
-    """The folder of the head that comes with a target, if there is one."""
-    return BUNDLED if target == EMBEDDED and (BUNDLED / "config.json").is_file() else None
+def find_head(drafter: str, target: str, offline: bool, progress: Progress) -> Path | None:
+    """The folder of the head that is asked for; None where something else is, or "auto" and none comes with the target.
+
+    drafter: as `EngineConfig.drafter`. Raises LoadError for a name that leads nowhere.
+    """
+    from engine.head_files import is_head
+
+    if drafter in NO_FILES:
+        wanted = drafter == "auto" and target == EMBEDDED and is_head(BUNDLED)
+        return BUNDLED if wanted else None
+    folder = find(drafter, offline, progress).folder
+    if not is_head(folder):
+        return None
+    if not Path(drafter).expanduser().is_dir() and not any(folder.glob("*.safetensors")):
+        folder = from_hub(drafter, offline, progress, [PICKLE])  # as the first EAGLE-3 heads are kept
+    return folder
 
 
 def load_head(folder: Path, target: Loaded, threads: int) -> ReadyHead:
@@ -52,19 +72,35 @@ def load_head(folder: Path, target: Loaded, threads: int) -> ReadyHead:
     from engine.head_files import read_head
 
     network = target.network
-    file = read_head(folder, *_sizes(network, target.name))
-    if int(file.ids.max()) >= network.vocab_size:
+    file = read_head(folder, *sizes(network, target.name))
+    # Rows that only pad the target's vocabulary are no tokens: they must not be drafted.
+    known = file.ids < network.vocab_size
+    if not known.any():
         raise LoadError(f"The draft head {folder} drafts tokens that {target.name} does not have: choose another head.")
+    if not known.all():
+        rows = {"lm_head.weight": file.weights["lm_head.weight"][known]}
+        config = replace(file.config, draft_vocab_size=int(known.sum()))
+        file = replace(file, config=config, weights=file.weights | rows, ids=file.ids[known])
     embed = network.embedded
     if (table := file.embedding) is not None:
 
         def embed(token_ids: Tensor) -> Tensor:
             return table[token_ids.cpu()]
 
-    return ReadyHead(_head(file.config, file.weights, file.ids, embed, network, threads), network.vocab_size)
+    head = _head(file.config, file.weights, file.ids, embed, network, threads)
+    return ReadyHead(head, network.vocab_size, _stranger(file.config.target, target.name))
 
 
-def _head(config, weights, ids, embed, network: Network, threads: int) -> Head:  # type: ignore[no-untyped-def]
+def _stranger(made_for: str, target: str) -> str:
+    """A sentence where a head of the right sizes was made for a model of another name; names are no proof."""
+    if not made_for or made_for.rpartition("/")[2].lower() == target.rpartition("/")[2].lower():
+        return ""
+    return f"The draft head was trained for {made_for}: if {target} is another model, its guesses are worth little."
+
+
+def _head(
+    config: HeadConfig, weights: Weights, ids: Tensor, embed: Callable[[Tensor], Tensor], network: Network, threads: int
+) -> Head:
     import torch
 
     from engine.head import TorchHead
@@ -81,7 +117,7 @@ def _head(config, weights, ids, embed, network: Network, threads: int) -> Head: 
     return TorchHead(config, weights, ids, embed, network.device, dtype)
 
 
-def _sizes(network: Network, name: str) -> tuple[int, int, int]:
+def sizes(network: Network, name: str) -> tuple[int, int, int]:
     """Layers, hidden size and vocabulary of the target's weights. Raises LoadError for one that no head can be made for."""
     shape = getattr(network, "shape", None)
     if shape is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,9 @@ Progress = Callable[[str, float | None], None]
 EMBEDDED = "embedded"
 GGUF_ORIGIN = "GGUF Q4_1"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+PICKLE = "pytorch_model.bin"
+"""Of the first EAGLE-3 heads, which have no safetensors."""
+
 FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 
 
@@ -52,10 +55,10 @@ def find(target: str, offline: bool, progress: Progress, tiles: bool = False) ->
         raise LoadError(
             f"There is no folder {target}: name the folder of a model, a hub id such as owner/model, or {EMBEDDED}."
         )
-    return Place(_from_hub(target, offline, progress), target, "safetensors")
+    return Place(from_hub(target, offline, progress), target, "safetensors")
 
 
-def _from_hub(repo_id: str, offline: bool, progress: Progress) -> Path:
+def from_hub(repo_id: str, offline: bool, progress: Progress, files: Sequence[str] = FILES) -> Path:
     """The hub's own cache holds the files; only what is missing is fetched."""
     import huggingface_hub
     from huggingface_hub import errors
@@ -65,7 +68,7 @@ def _from_hub(repo_id: str, offline: bool, progress: Progress) -> Path:
         # Files in sub-folders and consolidated.* are the same weights once more, for other programs.
         return Path(
             huggingface_hub.snapshot_download(
-                repo_id, allow_patterns=FILES, ignore_patterns=["*/*", "consolidated*"], local_files_only=offline
+                repo_id, allow_patterns=list(files), ignore_patterns=["*/*", "consolidated*"], local_files_only=offline
             )
         )
     except errors.GatedRepoError as error:

@@ -38,13 +38,13 @@ class Proposal:
     """
 
     token_ids: tuple[int, ...] = ()
-    probs: Tensor | None = None
-    raw_logits: Tensor | None = None
+    probs: Rows | None = None
+    raw_logits: Rows | None = None
     confidences: tuple[float, ...] = ()
 
     def prob(self, i: int) -> float:
         """Draft probability of the i-th token."""
-        return 1.0 if self.probs is None else float(self.probs[i, self.token_ids[i]])
+        return 1.0 if self.probs is None else float(self.probs[i][self.token_ids[i]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ acceptance would decay silently though every token id agrees.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -44,6 +44,10 @@ class Head(Protocol):
         """
         ...
 
+    def fed(self, state: Tensor) -> Tensor:
+        """What a draft step reads of the state [n, hidden] that the step before it gave."""
+        ...
+
     def logits(self, state: Tensor) -> Tensor:
         """[n, hidden] -> float32 [n, draft vocabulary] on the CPU."""
         ...
@@ -58,9 +62,11 @@ class HeadDrafter:
         self._head, self._cache, self._vocab_size = head, cache, vocab_size
         self.context_len: int | None = head.config.shape.context_len
         self.feature_layers = head.config.feature_layers
+        self._ids = head.ids.numpy()
+        self._broken = False  # it has given what is no number
 
     def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
-        return (Offer(self.name, self.name),) if len(ids) > 1 else ()
+        return (Offer(self.name, self.name),) if len(ids) > 1 and not self._broken else ()
 
     @torch.inference_mode()
     def propose(
@@ -74,13 +80,17 @@ class HeadDrafter:
         dice: Dice,
         go_on: GoOn = always,
     ) -> Proposal:
-        if k == 0 or features is None:
+        if k == 0 or features is None or (params.logit_bias and _all_banned(self._ids.tolist(), params)):
             return Proposal()
         head, text = self._head, list(ids)
         state = self._catch_up(text, features)
         rows, raw, confidences = [], [], []
         for i in range(k):
             logits = head.logits(state)
+            if not np.isfinite(logits.numpy().max()):
+                self._broken = True  # the reply goes on without drafts of the head, and another try finds a clean cache
+                self._cache.clear()
+                break
             row = self._row(logits, text, prompt_len, params)
             text.append(dice.draw(row, len(text), Purpose.DRAFT))
             rows.append(row)
@@ -88,8 +98,8 @@ class HeadDrafter:
             confidences.append(_largest_probability(logits))
             if i + 1 == k or not go_on(tuple(confidences)):
                 break
-            state = head.run(torch.tensor(text[-1:]), state, len(text) - 2, self._cache)
-        return Proposal(tuple(text[len(ids) :]), torch.stack(rows), self._spread(torch.cat(raw)), tuple(confidences))
+            state = head.run(torch.tensor(text[-1:]), head.fed(state), len(text) - 2, self._cache)
+        return Proposal(tuple(text[len(ids) :]), rows, _Spread(raw, self._spread), tuple(confidences))
 
     def _catch_up(self, ids: list[int], features: Tensor) -> Tensor:
         """Make the entries that are missing, all of them from features. Returns the last one's state, [1, hidden]."""
@@ -111,9 +121,11 @@ class HeadDrafter:
         """The distribution over the target's vocabulary [V], of what may be drafted under the request's settings."""
         if _looks_at_ids(params):
             return probabilities(self._spread(logits), text, prompt_len, params)[0]
-        row = torch.zeros(self._vocab_size)
-        row[self._head.ids] = probabilities(logits, text, prompt_len, params)[0]
-        return row
+        row = np.zeros(self._vocab_size, np.float32)
+        probs = probabilities(logits, text, prompt_len, params)[0].numpy()
+        support = np.flatnonzero(probs > 0)  # few, most of the time
+        row[self._ids[support]] = probs[support]
+        return torch.from_numpy(row)
 
     def _spread(self, logits: Tensor) -> Tensor:
         """[n, draft vocabulary] -> [n, V]; what the head cannot draft has no chance."""
@@ -122,12 +134,27 @@ class HeadDrafter:
         return spread
 
 
+class _Spread:
+    """Raw logits over the target's vocabulary, which only who looks at them waits for."""
+
+    def __init__(self, raw: Sequence[Tensor], spread: Callable[[Tensor], Tensor]) -> None:
+        self._raw, self._spread = raw, spread
+
+    def __getitem__(self, i: int) -> Tensor:
+        return self._spread(self._raw[i])[0]
+
+
 def _looks_at_ids(params: SamplingParams) -> bool:
     """Whether penalties or biases name ids of the target's vocabulary."""
     penalties = (params.repetition_penalty != 1.0, params.frequency_penalty, params.presence_penalty, params.logit_bias)
     return any(penalties)
 
 
+def _all_banned(ids: Sequence[int], params: SamplingParams) -> bool:
+    """Whether the request forbids every token that the head could draft."""
+    bans = {token_id for token_id, bias in params.logit_bias if bias <= -100.0}
+    return len(bans) >= len(ids) and bans.issuperset(ids)
+
+
 def _largest_probability(logits: Tensor) -> float:
-    row = logits[0].numpy()
-    return float(1.0 / np.exp(row - row.max()).sum())
+    return float(torch.softmax(logits[0], dim=-1).max())
