@@ -27,6 +27,9 @@ FORMAT = "eagle3"
 ORIGINAL = "LlamaForCausalLMEagle3"
 """What the architecture is called in the layout of the first EAGLE-3 heads."""
 
+LARGEST = {"num_hidden_layers": 64, "hidden_size": 2**16, "head_dim": 2**16, "max_position_embeddings": 2**24}
+"""What no head exceeds: a wrong number must not fill the memory with tables before it is found out."""
+
 UNREADABLE = (
     OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RuntimeError,
     SafetensorError, pickle.UnpicklingError,
@@ -108,6 +111,9 @@ def _shape(config: dict[str, Any]) -> LlamaShape:
     config = {"hidden_act": "silu", **config, "rope_parameters": rope}
     if reason := refusal(config) or ("its MLP has biases" if config.get("mlp_bias") else None):
         raise ValueError(reason)
+    for name, largest in LARGEST.items():
+        if int(config.get(name) or 0) > largest:
+            raise ValueError(f"its {name} is {config[name]}")
     shape = LlamaShape.read(config)
     if not (min(shape.layers, shape.hidden, shape.mlp, shape.context_len) > 0 and 0 < shape.kv_heads <= shape.heads):
         raise ValueError("one of its sizes is not positive")

@@ -88,7 +88,11 @@ def original(folder: Path, kind: str) -> Path:
     config = head_config()
     tensors = {name.replace("layers.0.", "midlayer."): tensor for name, tensor in random_weights(config).items()}
     offsets = draft_ids() - torch.arange(DRAFT_VOCAB)
-    tensors |= {"d2t": offsets, "embed_tokens.weight": embedding(4), "t2d": torch.zeros(VOCAB, dtype=torch.bool)}
+    tensors |= {
+        "d2t": offsets,
+        "embed_tokens.weight": embedding(4),
+        "t2d": torch.isin(torch.arange(VOCAB), draft_ids()),
+    }
     folder.mkdir()
     if kind == "pickle":
         torch.save(tensors, folder / "pytorch_model.bin")
@@ -210,6 +214,10 @@ SPOILED: dict[str, tuple[Callable[[Path], object], str]] = {
     "another kind": (config(lambda a: layer(a).update(model_type="gemma")), "its kind is gemma"),
     "another rotation": (
         config(lambda a: layer(a).update(rope_parameters={"rope_type": "llama3", "rope_theta": 1e4})), "rotation llama3"
+    ),
+    "more layers than memory": (config(lambda a: layer(a).update(num_hidden_layers=4e9)), "num_hidden_layers is 4000000000"),
+    "more positions than memory": (
+        config(lambda a: layer(a).update(max_position_embeddings=2**50)), "max_position_embeddings is"
     ),
     "biases that it would leave out": (config(lambda a: layer(a).update(mlp_bias=True)), "MLP has biases"),
 }  # fmt: skip
