@@ -56,6 +56,10 @@ class TorchHead:
     def fed(self, state: Tensor) -> Tensor:
         return eagle3.fed(self._weights, self.config, state)
 
+    def choice(self, logits: Tensor) -> tuple[int, float]:
+        share, index = torch.softmax(logits[0], dim=-1).max(dim=-1)
+        return int(index), float(share)
+
     def logits(self, state: Tensor) -> Tensor:
         return eagle3.logits(self._weights, self.config, state).float().cpu()
 

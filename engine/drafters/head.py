@@ -7,6 +7,7 @@ acceptance would decay silently though every token id agrees.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -52,6 +53,10 @@ class Head(Protocol):
         """[n, hidden] -> float32 [n, draft vocabulary] on the CPU."""
         ...
 
+    def choice(self, logits: Tensor) -> tuple[int, float]:
+        """The likeliest draft id of logits [1, draft vocabulary] and its probability, no number where they hold none."""
+        ...
+
 
 class HeadDrafter:
     """Drafts of one reply. cache: the conversation's entries; its ids are those whose entries came from features."""
@@ -84,22 +89,29 @@ class HeadDrafter:
             return Proposal()
         head, text = self._head, list(ids)
         state = self._catch_up(text, features)
-        rows, raw, confidences = [], [], []
+        rows: list[Tensor] = []
+        raw: list[Tensor] = []
+        confidences: list[float] = []
+        greedy = params.temperature == 0.0 and not _looks_at_ids(params)
         for i in range(k):
             logits = head.logits(state)
-            if not np.isfinite(logits.numpy().max()):
+            likeliest, confidence = head.choice(logits)
+            if not math.isfinite(confidence):
                 self._broken = True  # the reply goes on without drafts of the head, and another try finds a clean cache
                 self._cache.clear()
                 break
-            row = self._row(logits, text, prompt_len, params)
-            text.append(dice.draw(row, len(text), Purpose.DRAFT))
-            rows.append(row)
+            if greedy:  # a point mass on the likeliest: `probabilities` would say so, too, over the whole vocabulary
+                text.append(int(self._ids[likeliest]))
+            else:
+                rows.append(self._row(logits, text, prompt_len, params))
+                text.append(dice.draw(rows[-1], len(text), Purpose.DRAFT))
             raw.append(logits)
-            confidences.append(_largest_probability(logits))
+            confidences.append(confidence)
             if i + 1 == k or not go_on(tuple(confidences)):
                 break
             state = head.run(torch.tensor(text[-1:]), head.fed(state), len(text) - 2, self._cache)
-        return Proposal(tuple(text[len(ids) :]), rows, _Spread(raw, self._spread), tuple(confidences))
+        probs = None if greedy else rows
+        return Proposal(tuple(text[len(ids) :]), probs, _Spread(raw, self._spread), tuple(confidences))
 
     def _catch_up(self, ids: list[int], features: Tensor) -> Tensor:
         """Make the entries that are missing, all of them from features. Returns the last one's state, [1, hidden]."""
@@ -154,7 +166,3 @@ def _all_banned(ids: Sequence[int], params: SamplingParams) -> bool:
     """Whether the request forbids every token that the head could draft."""
     bans = {token_id for token_id, bias in params.logit_bias if bias <= -100.0}
     return len(bans) >= len(ids) and bans.issuperset(ids)
-
-
-def _largest_probability(logits: Tensor) -> float:
-    return float(torch.softmax(logits[0], dim=-1).max())

@@ -69,6 +69,7 @@ class NativeHead:
             0, shape.epsilon, shape.dim**-0.5, config.normed_residual,
         )  # fmt: skip
         self._scratch = torch.empty(0, dtype=torch.uint8)
+        self._share = ctypes.c_float()
 
     def join(self, features: Tensor) -> Tensor:
         x = feature_norms(self._weights, self.config, features).contiguous()
@@ -108,6 +109,10 @@ class NativeHead:
             out.data_ptr(), scratch, self._threads,
         )  # fmt: skip
         return out
+
+    def choice(self, logits: Tensor) -> tuple[int, float]:
+        index = self._library.gl_choice(logits.data_ptr(), self.config.draft_vocab_size, ctypes.byref(self._share))
+        return index, self._share.value
 
     def _room(self, needed: int) -> int:
         """Working memory, kept from call to call."""

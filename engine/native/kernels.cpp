@@ -856,6 +856,28 @@ void gl_head(const Linear *w, const float *norm, float epsilon, const float *x, 
     }
 }
 
+// The index of the largest of x[0..n), n a multiple of 16, and its share of the sum of e^x; a share that is no number
+// where x holds one that is none.
+int32_t gl_choice(const float *x, int32_t n, float *share) {
+    Floats most = load(x);
+    for (int i = WIDTH; i < n; i += WIDTH) most = larger(most, load(x + i));
+    float largest = most[0];
+    for (int l = 1; l < WIDTH; l++) largest = std::max(largest, most[l]);
+    Floats even{}, odd{}, plain{};
+    int32_t index = -1;
+    for (int i = 0; i < n; i += 2 * WIDTH) {
+        const Floats a = load(x + i), b = load(x + i + WIDTH);
+        even += exponential(a - largest);
+        odd += exponential(b - largest);
+        plain += a + b;  // comparing and clamping would hide what is no number
+    }
+    for (int i = 0; i < n && index < 0; i++)
+        if (x[i] == largest) index = i;
+    const float sum = sum_of(plain);
+    *share = std::isfinite(sum) && index >= 0 ? 1.0f / sum_of(even + odd) : NAN;
+    return std::max(index, 0);
+}
+
 // out [count, w.inputs] = the rows `ids` of a table that is packed like a linear layer.
 void gl_rows(const Linear *w, const int64_t *ids, int32_t count, float *out) {
     const int groups = w->inputs / GROUP;

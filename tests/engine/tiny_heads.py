@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from engine.config import DecodingParams, SamplingParams
@@ -143,6 +144,7 @@ def raw_rows(proposal: Proposal) -> Tensor:
 
 
 def prob_rows(proposal: Proposal) -> Tensor:
-    """What the drafts were drawn from, [k, V]."""
-    assert proposal.probs is not None
+    """What the drafts were drawn from, [k, V]; point masses where the proposal says no more."""
+    if proposal.probs is None:
+        return F.one_hot(torch.tensor(proposal.token_ids), VOCAB).float()
     return torch.stack([proposal.probs[i] for i in range(len(proposal.token_ids))])
