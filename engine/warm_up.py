@@ -13,8 +13,12 @@ from engine.drafters import Drafter
 from engine.model import Cache, Model, Request
 from engine.randomness import Dice
 
-CONTEXT = 32
-"""Tokens in the cache while passes are timed."""
+CONTEXT, SHORT_CONTEXT = 256, 16
+"""Tokens in the cache while passes are timed: as in a usual conversation, since each row of a pass looks back over them;
+few where reading more would hold up the start."""
+
+QUICK_S = 0.02
+"""A plain pass that takes no longer can be had behind a usual context."""
 
 WIDTHS = (4, 2, 3, 8, 5, 6, 7, 9, 12, MAX_K + 1)
 """Rows of the timed passes besides the plain one, the most telling first: on a slow machine the last ones are left out."""
@@ -42,18 +46,23 @@ def measure(
 
     In several sweeps, of which the least time of each counts: whatever else the machine does only adds to some of them.
     """
-    must: dict[Key, Callable[[], None]] = {1: _pass(target, 1)}
+    cache = Cache()
+    near = _pass(target, cache, SHORT_CONTEXT, 1)
+    near()
+    context = CONTEXT if _seconds(near) <= QUICK_S else SHORT_CONTEXT
+    context = max(1, min(context, target.context_len - MAX_K - 1))
+    must: dict[Key, Callable[[], None]] = {1: _pass(target, cache, context, 1)}
     must |= {drafter.name: _drafts(target, drafter) for drafter in drafters}
-    runs = must | {rows: _pass(target, rows) for rows in WIDTHS}
+    runs = must | {rows: _pass(target, cache, context, rows) for rows in WIDTHS}
+    for run in must.values():
+        run()  # reads what comes before
     least: dict[Key, float] = {}
     deadline = perf_counter() + limit_s
     for _ in range(SWEEPS):
         for key, run in runs.items():
-            begin_s = perf_counter()
-            if begin_s > deadline and (key in least or key not in must):
+            if perf_counter() > deadline and (key in least or key not in must):
                 continue
-            run()
-            least[key] = min(perf_counter() - begin_s, least.get(key, math.inf))
+            least[key] = min(_seconds(run), least.get(key, math.inf))
     rows_s = sorted((key, seconds) for key, seconds in least.items() if isinstance(key, int))
     drafts_s = [(key, seconds / DRAFTS) for key, seconds in least.items() if isinstance(key, str)]
     return Costs(_rising(rows_s), (*known_s, *drafts_s))
@@ -64,9 +73,15 @@ def _rising(rows_s: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...
     return tuple((rows, min(seconds for _, seconds in rows_s[i:])) for i, (rows, _) in enumerate(rows_s))
 
 
-def _pass(model: Model, rows: int) -> Callable[[], None]:
-    """A pass of so many rows; what comes before them is computed by the first."""
-    cache, ids = Cache(), [0] * (CONTEXT + rows)
+def _seconds(run: Callable[[], None]) -> float:
+    begin_s = perf_counter()
+    run()
+    return perf_counter() - begin_s
+
+
+def _pass(model: Model, cache: Cache, context: int, rows: int) -> Callable[[], None]:
+    """A pass of so many rows; what comes before them is computed by the first that needs it."""
+    ids = [0] * (context + rows)
 
     def run() -> None:
         model.forward([Request(ids, rows, cache)])
@@ -77,7 +92,7 @@ def _pass(model: Model, rows: int) -> Callable[[], None]:
 
 def _drafts(target: Model, drafter: Drafter) -> Callable[[], None]:
     """DRAFTS drafts of one round; the first round reads the prompt too."""
-    cache, ids, dice = Cache(drafter.feature_layers), [0] * CONTEXT, Dice(0, Rule.REJECTION)
+    cache, ids, dice = Cache(drafter.feature_layers), [0] * SHORT_CONTEXT, Dice(0, Rule.REJECTION)
     target.forward([Request(ids, 1, cache)])
     [offer, *_] = drafter.offers(ids)
     features = cache.features(0, len(ids) - 1) if drafter.feature_layers else None
