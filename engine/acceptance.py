@@ -13,7 +13,7 @@ from operator import mul
 MEMORY = 0.96
 """What a test counts for against the next one of its kind: text changes, and about the last 25 decide."""
 
-BELIEF = 4.0
+BELIEF = 2.0
 LEAST_BELIEF = 0.5
 """How many tests the prior counts for, at first and in the long run."""
 
