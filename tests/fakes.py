@@ -35,6 +35,8 @@ class FakeNetwork:
     The feature of every layer is the token's id, one number a position.
     """
 
+    writes_features = True
+
     def __init__(self, vocab_size: int, logits_of: LogitsOf, padding: int = 3) -> None:
         self.vocab_size = vocab_size
         self.device = torch.device("cpu")
@@ -50,7 +52,7 @@ class FakeNetwork:
         for span in spans:
             new = token_ids[span.row : span.row + span.count].double().reshape(1, -1, 1)
             keys, _ = span.cache.write(0, span.begin, new, new)
-            for layer in span.cache.feature_layers:
+            for layer in span.cache.feature_layers if self.writes_features else ():
                 span.cache.write_features(layer, span.begin, new[0])
             assert positions[span.row : span.row + span.count].tolist() == list(
                 range(span.begin, span.begin + span.count)

@@ -26,6 +26,8 @@ LOGITS = hashed_logits(VOCAB)
 class FeaturedNetwork(FakeNetwork):
     """Its hidden states say layer, position and token, so that a wrong or missing one shows."""
 
+    writes_features = False
+
     def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
         for layer in LAYERS:
             keep_features(layer, hidden_of(layer, token_ids, positions), spans)

@@ -37,6 +37,8 @@ def logits_of(ids: tuple[int, ...]) -> np.ndarray:
 class Network(FakeNetwork):
     """Hidden states are position and token. Interrupted in a pass, if it is told which."""
 
+    writes_features = False
+
     def __init__(self, interrupted_at: int | None = None) -> None:
         super().__init__(257, logits_of)
         self.interrupted_at = interrupted_at
