@@ -10,7 +10,6 @@ from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingP
 from engine.engine import Engine, State
 from engine.events import Finished, FinishReason, Outcome, Round
 from tests.ui.conftest import Visit
-from ui.controls import Options
 
 pytestmark = [pytest.mark.model, pytest.mark.browser]
 
@@ -19,7 +18,7 @@ PROMPT = "Write a Python class for a bank account with deposit, withdraw and bal
 
 @pytest.fixture(scope="module")
 def real_engine() -> Iterator[Engine]:
-    engine = Engine(EngineConfig(offline=True))
+    engine = Engine(EngineConfig(offline=True, threads=1))  # the browser beside it needs a processor, too
     status = engine.wait_ready(600)
     assert status.state is State.READY, status.message
     yield engine
@@ -27,7 +26,7 @@ def real_engine() -> Iterator[Engine]:
 
 
 def test_a_first_visit(real_engine: Engine, launch_page: Callable[..., str], visit: Callable[..., Visit]) -> None:
-    page = visit(launch_page(real_engine, Options(max_new_tokens=120)))
+    page = visit(launch_page(real_engine))
     page.page.set_default_timeout(600_000)  # a real model on a busy machine; it must come, not come soon
     assert "SmolLM2-135M-Instruct" in page.page.inner_text("body")
     page.send(PROMPT)
