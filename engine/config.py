@@ -12,11 +12,14 @@ MAX_K = 16
 """Largest number of draft tokens a round may have."""
 
 QUANTS = ("auto", "gguf", "nf4", "int8", "bf16", "fp32")
-ON_GRID = ("auto", "gguf")
-"""Those that leave a GGUF's weights as they are, as the native kernels do."""
 """How weights may be kept."""
 
+ON_GRID = ("auto", "gguf")
+"""Those that leave a GGUF's weights as they are, as the native kernels do."""
+
 DRAFTER_WORDS = ("auto", "ngram", "none")
+"""Drafters that are no folder and no model of the hub."""
+
 NO_DRAFTER_WORDS = ("head", "both", "draft_model", "off", "n-gram")
 """What is easily taken for one of DRAFTER_WORDS; nobody means a model of the hub by it."""
 

@@ -71,6 +71,8 @@ class _Reply:
     """The state of one reply in the making: ids so far, detokeniser, what was emitted."""
 
     def __init__(self, prompt: Sequence[int], params: DecodingParams, lane: Lane) -> None:
+        if lane.drafter is None or params.drafter == "none":
+            params = replace(params, num_speculative_tokens=0)
         if params.sampling.seed is None:
             raise ValueError("the caller picks the seed")
         self.params, self.sampling, self.lane = params, params.sampling, lane
@@ -80,8 +82,7 @@ class _Reply:
         self.ids = list(prompt)
         self.detokeniser = lane.tokenizer.detokeniser()
         self.text: list[str] = []
-        plain = lane.drafter is None or params.drafter == "none"
-        self.controller = Controller(replace(params, num_speculative_tokens=0) if plain else params, lane.costs)
+        self.controller = Controller(params, lane.costs)
         self.owed_s = 0.0
 
     # -- the loop ---------------------------------------------------------------------------------------------------
@@ -191,8 +192,7 @@ class _Reply:
 
     def _plan(self, index: int) -> Plan:
         drafter, length = self.lane.drafter, len(self.ids)
-        asked = drafter is not None and self.params.num_speculative_tokens != 0
-        offers = drafter.offers(self.ids) if drafter is not None and asked else ()
+        offers = drafter.offers(self.ids) if drafter is not None and self.params.num_speculative_tokens != 0 else ()
         drafter_left = None if drafter is None or drafter.context_len is None else drafter.context_len - length
         budget_left = self.params.max_new_tokens - (length - self.prompt_len)
         return self.controller.plan(index, offers, budget_left, self.lane.model.context_len - length, drafter_left)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from engine.config import DecodingParams, EngineConfig, Message
+from engine.config import DRAFTER_WORDS, DecodingParams, EngineConfig, Message
 from engine.errors import (
     BROKEN,
     Busy,
@@ -32,6 +32,7 @@ from engine.stream import Stream
 if TYPE_CHECKING:
     from engine.costs import Costs
     from engine.drafters import Drafter
+    from engine.heads import ReadyHead
     from engine.loading import Loaded
     from engine.model import Cache, CachePool, Model
 
@@ -79,33 +80,18 @@ class Facts:
     note: str = ""  # what a person should know of this model, e.g. that it has no chat template; a line each
 
 
-class Head(Protocol):
-    """A trained head that is ready to run. acceptance: by draft position, as measured when it was trained."""
-
-    @property
-    def feature_layers(self) -> tuple[int, ...]: ...
-
-    @property
-    def acceptance(self) -> tuple[float, ...]: ...
-
-    @property
-    def note(self) -> str:
-        """A sentence for people about this head, or ""."""
-        ...
-
-    def drafter(self, cache: Cache) -> Drafter:
-        """A fresh one for each reply. cache: the head's own, of the conversation."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a loader returns: the target, and a drafter model or a trained head where there is one."""
+    """What a loader returns: the target, and a drafter model or a trained head where there is one.
+
+    note: what a person should know of the drafter, or "".
+    """
 
     target: Loaded
     drafter: Loaded | None = None
     threads: int = 1
-    head: Head | None = None
+    head: ReadyHead | None = None
+    note: str = ""
 
 
 Loader = Callable[[EngineConfig, Progress], Pair]
@@ -170,9 +156,7 @@ class Engine:
             exact=loaded.exact,
             drafters=drafters,
             max_new_tokens=self.config.max_new_tokens,
-            note="\n".join(
-                filter(None, (loaded.note, loaded.tokenizer.fallback_note, pair.head.note if pair.head else ""))
-            ),
+            note="\n".join(filter(None, (loaded.note, loaded.tokenizer.fallback_note, pair.note))),
         )
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
@@ -397,13 +381,14 @@ def _load_pair(config: EngineConfig, progress: Progress) -> Pair:
     target = load(config.target)
     if (folder := heads.find_head(config.drafter, config.target, config.offline, progress)) is not None:
         try:
-            return Pair(target, threads=threads, head=heads.load_head(folder, target, threads))
+            head = heads.load_head(folder, target, threads)
+            return Pair(target, threads=threads, head=head, note=head.note)
         except LoadError as error:
             if config.drafter != "auto":
                 raise
             log.warning("The reply is drafted by n-gram alone. %s", error)  # nobody asked for just this head
-            return Pair(replace(target, note="\n".join(filter(None, (target.note, str(error))))), threads=threads)
-    if config.drafter in heads.NO_FILES:
+            return Pair(target, threads=threads, note=str(error))
+    if config.drafter in DRAFTER_WORDS:
         return Pair(target, threads=threads)
     drafter = load(config.drafter)
     if not drafter.tokenizer.same_ids(target.tokenizer):

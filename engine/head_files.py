@@ -213,11 +213,11 @@ def write_head(
     The embedding is the target's and is left out.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    shape, head = config.shape, "head_dim"
+    shape = config.shape
     layer = {
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "num_hidden_layers": 1,
         "hidden_size": shape.hidden, "intermediate_size": shape.mlp, "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads, head: shape.dim, "vocab_size": shape.vocab_size,
+        "num_key_value_heads": shape.kv_heads, "head_dim": shape.dim, "vocab_size": shape.vocab_size,
         "max_position_embeddings": shape.context_len, "rms_norm_eps": shape.epsilon,
         "rope_parameters": target_config["rope_parameters"], "rope_theta": target_config["rope_parameters"]["rope_theta"],
         "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.config import DRAFTER_WORDS
 from engine.errors import LoadError
 from engine.places import EMBEDDED, PICKLE, find, from_hub
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 BUNDLED = Path(__file__).parent.parent / "assets" / "head"
 """The head that was trained for the default model."""
-
-NO_FILES = ("auto", "none", "ngram")
-"""Names of drafters that are no folder and no model of the hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ def find_head(drafter: str, target: str, offline: bool, progress: Progress) -> P
     """
     from engine.head_files import is_head
 
-    if drafter in NO_FILES:
+    if drafter in DRAFTER_WORDS:
         wanted = drafter == "auto" and target == EMBEDDED and is_head(BUNDLED)
         return BUNDLED if wanted else None
     folder = find(drafter, offline, progress).folder

@@ -320,18 +320,26 @@ def attend_spans(
     for span in spans:
         rows = slice(span.row, span.row + span.count)
         keys, values = span.cache.write(module.layer_idx, span.begin, key[0, :, rows], value[0, :, rows])
-        folded = query[0, :, rows].reshape(kv_heads, groups * span.count, dim)
         mask = span.mask(groups, sliding_window, query.device)
         if softcap is None:
-            seen = F.scaled_dot_product_attention(folded[None], keys[None], values[None], mask, scale=scaling)[0]
+            out[0, rows] = attend(query[0, :, rows], keys, values, mask, scaling)
         else:
+            folded = query[0, :, rows].reshape(kv_heads, groups * span.count, dim)
             scores = folded @ keys.transpose(1, 2) * (scaling if scaling is not None else dim**-0.5)
             scores = softcap * torch.tanh(scores / softcap)
             if mask is not None:
                 scores = scores.masked_fill(~mask, float("-inf"))
             seen = torch.softmax(scores.float(), dim=-1).to(values.dtype) @ values
-        out[0, rows] = seen.reshape(heads, span.count, -1).transpose(0, 1)
+            out[0, rows] = seen.reshape(heads, span.count, -1).transpose(0, 1)
     return out, None
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scaling: float | None = None) -> Tensor:
+    """query [heads, n, dim], keys and values [kv heads, positions, dim], mask as `Span.mask`. Returns [n, heads, dim]."""
+    heads, n, dim = query.shape
+    folded = query.reshape(len(keys), heads // len(keys) * n, dim)
+    seen = F.scaled_dot_product_attention(folded[None], keys[None], values[None], mask, scale=scaling)[0]
+    return seen.reshape(heads, n, -1).transpose(0, 1)
 
 
 class TransformersNetwork:

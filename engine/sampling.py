@@ -41,6 +41,12 @@ def probabilities(logits: Tensor, history: Sequence[int], prompt_len: int, param
     return torch.from_numpy(probs)
 
 
+def likeliest(logits: Tensor) -> tuple[int, float]:
+    """The token that softmax(logits [V]) prefers, the first of several, and its probability; NaN where logits hold NaN."""
+    share, index = torch.softmax(logits, dim=-1).max(dim=-1)
+    return int(index), float(share)
+
+
 class LazyRows:
     """`probabilities`, row by row as they are asked for: what stands behind a rejected draft is never looked at."""
 

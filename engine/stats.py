@@ -195,12 +195,12 @@ class Tally:
         if n < MIN_BASELINE_SAMPLES:
             return Baseline(n, None, None)
         low, median, high = statistics.quantiles(self.plain_samples, n=4, method="inclusive")
-        return Baseline(n, _ratio(self.plain_tokens, self.plain_s), (high - low) / 2 / median if median > 0 else 0.0)
+        return Baseline(n, ratio(self.plain_tokens, self.plain_s), (high - low) / 2 / median if median > 0 else 0.0)
 
     def summary(self) -> Summary:
         baseline = self.baseline()
         decode_s = self.spec_s + self.plain_s
-        spec_tok_s = _ratio(self.spec_tokens + self.rest_tokens, self.spec_s + self.rest_s)
+        spec_tok_s = ratio(self.spec_tokens + self.rest_tokens, self.spec_s + self.rest_s)
         tested = self.accepted + self.rejected
         speedup = spec_tok_s / baseline.tok_s if spec_tok_s is not None and baseline.tok_s else None
         return Summary(
@@ -213,16 +213,16 @@ class Tally:
             discarded=self.drafted - tested,
             rounds=self.spec_rounds + self.plain_rounds,
             spec_rounds=self.spec_rounds,
-            alpha=_ratio(self.accepted, tested),
-            draft_acceptance_rate=_ratio(self.accepted, self.drafted),
-            acceptance_length=_ratio(self.spec_tokens, self.spec_rounds),
-            now_tok_s=_ratio(sum(n for n, _ in self.recent), sum(s for _, s in self.recent)),
-            overall_tok_s=_ratio(self.decoded, decode_s),
+            alpha=ratio(self.accepted, tested),
+            draft_acceptance_rate=ratio(self.accepted, self.drafted),
+            acceptance_length=ratio(self.spec_tokens, self.spec_rounds),
+            now_tok_s=ratio(sum(n for n, _ in self.recent), sum(s for _, s in self.recent)),
+            overall_tok_s=ratio(self.decoded, decode_s),
             spec_tok_s=spec_tok_s,
             baseline=baseline,
             speedup=speedup,
             ttft_s=self.ttft_s,
-            tpot_s=_ratio(decode_s, self.decoded),
+            tpot_s=ratio(decode_s, self.decoded),
             decode_s=decode_s,
             plain_s=self.plain_s,
             draft_s=self.draft_s,
@@ -232,7 +232,7 @@ class Tally:
             acceptance_by_position=self.by_position,
             finish_reason=self.finish_reason,
             acceptance_by_drafter=self.by_drafter,
-            mean_k=_ratio(self.drafted, self.spec_rounds + self.rest_rounds),
+            mean_k=ratio(self.drafted, self.spec_rounds + self.rest_rounds),
             predicted_speedup=self.predicted_speedup,
         )
 
@@ -245,7 +245,8 @@ def summarise(events: Iterable[Event]) -> Summary:
     return tally.summary()
 
 
-def _ratio(amount: float, per: float) -> float | None:
+def ratio(amount: float, per: float) -> float | None:
+    """None where there is nothing to divide by."""
     return amount / per if per > 0 else None
 
 

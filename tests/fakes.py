@@ -157,7 +157,6 @@ class FakeHead:
 
     feature_layers = (0, 2)
     acceptance = (0.6, 0.5)
-    note = ""
 
     def __init__(self, logits_of: LogitsOf) -> None:
         self._logits_of = logits_of

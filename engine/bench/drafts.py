@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.events import KReason, Outcome, Round, RoundKind, TokenDecision
+from engine.stats import ratio
 
 PLACES = (0, 64, 128, 256, 512)
 """Where the stretches of a reply begin whose acceptance is told apart, in tokens."""
@@ -24,8 +25,8 @@ def draft_figures(rounds: Sequence[Round], plain_tok_s: float | None) -> dict[st
     names = sorted({r.drafter for r in speculative if r.num_drafted})
     predicted, measured = foreseen(rounds, plain_tok_s)
     return {
-        "mean_k": _ratio(sum(r.num_drafted for r in speculative), len(speculative)),
-        "plain_by_choice": _ratio(sum(r.kind is RoundKind.PLAIN for r in rounds), len(rounds)),
+        "mean_k": ratio(sum(r.num_drafted for r in speculative), len(speculative)),
+        "plain_by_choice": ratio(sum(r.kind is RoundKind.PLAIN for r in rounds), len(rounds)),
         "predicted_speedup": predicted,
         "measured_speedup": measured,
         "drafters": {name: _counted([r for r in speculative if r.drafter == name], lambda _: True) for name in names},
@@ -42,8 +43,8 @@ def foreseen(rounds: Iterable[Round], plain_tok_s: float | None) -> tuple[float 
     chosen = [r for r in rounds if r.predicted_speedup is not None and r.num_drafted]
     chosen = [r for r in chosen if r.k_reason is not KReason.EXPLORE]
     total_s = sum(r.total_s for r in chosen)
-    predicted = _ratio(sum((r.predicted_speedup or 0.0) * r.total_s for r in chosen), total_s)
-    tok_s = _ratio(sum(len(r.tokens) for r in chosen), total_s)
+    predicted = ratio(sum((r.predicted_speedup or 0.0) * r.total_s for r in chosen), total_s)
+    tok_s = ratio(sum(len(r.tokens) for r in chosen), total_s)
     return predicted, None if tok_s is None or not plain_tok_s else tok_s / plain_tok_s
 
 
@@ -65,7 +66,7 @@ def _counted(rounds: Sequence[Round], counts: Callable[[TokenDecision], bool]) -
     tested = accepted + outcomes.count(Outcome.REJECTED)
     return {
         "rounds": sum(bool(found) for found in drafts), "drafted": len(outcomes), "tested": tested,
-        "accepted": accepted, "acceptance": _ratio(accepted, tested),
+        "accepted": accepted, "acceptance": ratio(accepted, tested),
     }  # fmt: skip
 
 
@@ -101,7 +102,3 @@ def _number(value: float | None) -> str:
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
-
-
-def _ratio(amount: float, per: float) -> float | None:
-    return amount / per if per > 0 else None

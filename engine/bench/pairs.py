@@ -16,7 +16,7 @@ from engine.config import DecodingParams, Message, Rule
 from engine.engine import Engine
 from engine.errors import ContextFull, EngineError
 from engine.events import Event, Finished, FinishReason, Round
-from engine.stats import Summary, summarise
+from engine.stats import Summary, ratio, summarise
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,31 @@ def run_pairs(
     for lane in lanes:
         warm_up = replace(lane, max_new_tokens=min(16, lane.max_new_tokens))
         reply(engine, Prompt("", "Say hello, hello, hello."), warm_up)
-    runs: list[PairRun] = []
-    pace = Pace(len(prompts), report)
     same_text = promises_same_text(params)
+
+    def runs_of(prompt: Prompt, replies: Sequence[Reply]) -> list[PairRun]:
+        plain, *others = replies
+        return [PairRun(prompt, plain, spec, k, same_text) for k, spec in zip(ks, others, strict=True)]
+
+    played = _play(engine, prompts, lanes, lambda *found: _progress(runs_of(*found)), report, interruptible)
+    return [run for found in played for run in runs_of(*found)]
+
+
+def _play(
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    lanes: Sequence[DecodingParams],
+    told: Callable[[Prompt, Sequence[Reply]], str],
+    report: Callable[[str], None],
+    interruptible: Interruptible | None,
+) -> list[tuple[Prompt, list[Reply]]]:
+    """Each prompt through each lane, whose order is turned round from prompt to prompt; replies in the lanes' order.
+
+    told: what is said of a prompt when it has been played. Prompts longer than the context are left out, and Ctrl-C ends
+    it with those so far.
+    """
+    played: list[tuple[Prompt, list[Reply]]] = []
+    pace = Pace(len(prompts), report)
     with interruptible or Interruptible() as end:
         for n, prompt in enumerate(prompts, 1):
             order = range(len(lanes)) if n % 2 else reversed(range(len(lanes)))
@@ -106,12 +128,11 @@ def run_pairs(
             except ContextFull as error:
                 pace(n, f"left out: {error}")
                 continue
-            fresh = [PairRun(prompt, replies[0], replies[i], k, same_text) for i, k in enumerate(ks, 1)]
-            runs += fresh
-            pace(n, f"{prompt.category}: {_progress(fresh)}")
+            played.append((prompt, [replies[i] for i in range(len(lanes))]))
+            pace(n, f"{prompt.category}: {told(*played[-1])}")
     if end.partial:
-        report(f"interrupted: the figures are about {len(runs) // len(ks)} of {len(prompts)} prompts")
-    return runs
+        report(f"interrupted: the figures are about {len(played)} of {len(prompts)} prompts")
+    return played
 
 
 def run_baselines(
@@ -129,28 +150,19 @@ def run_baselines(
     """
     plain = replace(params, num_speculative_tokens=0)
     reply(engine, Prompt("", "Say hello, hello, hello."), replace(params, max_new_tokens=16))
-    sides: dict[bool, list[Summary]] = {True: [], False: []}
-    pace = Pace(len(prompts), report)
-    with interruptible or Interruptible() as end:
-        for n, prompt in enumerate(prompts, 1):
-            order = (True, False) if n % 2 else (False, True)
-            try:
-                found = {live: reply(engine, prompt, params if live else plain).summary for live in order}
-            except ContextFull as error:
-                pace(n, f"left out: {error}")
-                continue
-            for live, side in sides.items():
-                side.append(found[live])
-            pace(n, f"{prompt.category}: {found[True].baseline.n} probes")
-    if end.partial:
-        report(f"interrupted: the figures are about {len(sides[True])} of {len(prompts)} prompts")
+
+    def told(prompt: Prompt, replies: Sequence[Reply]) -> str:
+        return f"{replies[0].summary.baseline.n} probes"
+
+    played = _play(engine, prompts, (params, plain), told, report, interruptible)
+    sides = {live: [replies[i].summary for _, replies in played] for i, live in enumerate((True, False))}
     plain_rounds = {live: sum(s.rounds - s.spec_rounds for s in side) for live, side in sides.items()}
     plain_s = {live: sum(s.plain_s for s in side) for live, side in sides.items()}
-    live_tok_s, plain_tok_s = (_ratio(plain_rounds[live], plain_s[live]) for live in (True, False))
+    live_tok_s, plain_tok_s = (ratio(plain_rounds[live], plain_s[live]) for live in (True, False))
     return {
         "live_tok_s": live_tok_s,
         "plain_tok_s": plain_tok_s,
-        "ratio": _ratio(live_tok_s or 0.0, plain_tok_s or 0.0),
+        "ratio": ratio(live_tok_s or 0.0, plain_tok_s or 0.0),
         "probes": plain_rounds[True],
         "prompts": len(sides[True]),
     }
@@ -173,10 +185,10 @@ def figures(runs: Sequence[PairRun]) -> dict[str, Any]:
 
     identical: replies of the same text, None where that is not promised.
     """
-    plain_tok_s = _ratio(sum(r.plain.decoded for r in runs), sum(r.plain.summary.decode_s for r in runs))
-    spec_tok_s = _ratio(sum(r.spec.decoded for r in runs), sum(r.spec.summary.decode_s for r in runs))
-    plain_request = _ratio(sum(len(r.plain.ids) for r in runs), sum(r.plain.request_s for r in runs))
-    spec_request = _ratio(sum(len(r.spec.ids) for r in runs), sum(r.spec.request_s for r in runs))
+    plain_tok_s = ratio(sum(r.plain.decoded for r in runs), sum(r.plain.summary.decode_s for r in runs))
+    spec_tok_s = ratio(sum(r.spec.decoded for r in runs), sum(r.spec.summary.decode_s for r in runs))
+    plain_request = ratio(sum(len(r.plain.ids) for r in runs), sum(r.plain.request_s for r in runs))
+    spec_request = ratio(sum(len(r.spec.ids) for r in runs), sum(r.spec.request_s for r in runs))
     specs = [r.spec.summary for r in runs]
     accepted, drafted = sum(s.accepted for s in specs), sum(s.drafted for s in specs)
     rounds = sum(s.spec_rounds for s in specs)
@@ -184,11 +196,11 @@ def figures(runs: Sequence[PairRun]) -> dict[str, Any]:
     return {
         "plain_tok_s": plain_tok_s,
         "spec_tok_s": spec_tok_s,
-        "speedup": _ratio(spec_tok_s or 0.0, plain_tok_s or 0.0),
-        "request_speedup": _ratio(spec_request or 0.0, plain_request or 0.0),
-        "alpha": _ratio(accepted, accepted + sum(s.rejected for s in specs)),
-        "acceptance_length": _ratio(emitted, rounds),
-        "draft_acceptance_rate": _ratio(accepted, drafted),
+        "speedup": ratio(spec_tok_s or 0.0, plain_tok_s or 0.0),
+        "request_speedup": ratio(spec_request or 0.0, plain_request or 0.0),
+        "alpha": ratio(accepted, accepted + sum(s.rejected for s in specs)),
+        "acceptance_length": ratio(emitted, rounds),
+        "draft_acceptance_rate": ratio(accepted, drafted),
         "identical": sum(r.first_difference is None for r in runs) if all(r.same_text for r in runs) else None,
         "prompts": len(runs),
         "ttft_s": statistics.median(s.ttft_s or 0.0 for s in specs) if specs else None,
@@ -248,10 +260,6 @@ def margin(engine: Engine, run: PairRun, params: DecodingParams) -> float | None
     rounds = [event for event in events if isinstance(event, Round)]
     top = rounds[-1].recovery.raw_top if rounds and rounds[-1].recovery else ()
     return math.log(top[0].prob / top[1].prob) if len(top) > 1 else None
-
-
-def _ratio(amount: float, per: float) -> float | None:
-    return amount / per if per > 0 else None
 
 
 def differing(runs: Iterable[PairRun]) -> list[PairRun]:

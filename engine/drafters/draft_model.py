@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +11,7 @@ from engine.config import SamplingParams
 from engine.drafters import GoOn, Offer, always
 from engine.model import Cache, Model, Request
 from engine.randomness import Dice, Purpose
-from engine.sampling import probabilities
+from engine.sampling import likeliest, probabilities
 from engine.verify import Proposal
 
 
@@ -51,13 +50,7 @@ class DraftModelDrafter:
             text.append(dice.draw(probs[0], len(text), Purpose.DRAFT))
             rows.append(probs)
             raw.append(logits)
-            confidences += (confidence(logits[0]),)
+            confidences += (likeliest(logits[0])[1],)
         if not rows:
             return Proposal()
         return Proposal(tuple(text[len(ids) :]), torch.cat(rows), torch.cat(raw), confidences)
-
-
-def confidence(logits: Tensor) -> float:
-    """The largest probability of softmax(logits [V]) at temperature 1."""
-    row = logits.numpy()
-    return float(1.0 / np.exp(row - row.max()).sum())

@@ -76,7 +76,7 @@ class NativeHead:
         out = torch.empty(len(x), self.config.shape.hidden)
         for begin in range(0, len(x), PREFILL_CHUNK):
             part = x[begin : begin + PREFILL_CHUNK]
-            scratch = self._room(2 * part.numel() + part.numel() // 2 + 65536)
+            scratch = self._room(_product_bytes(*part.shape))
             self._library.gl_multiply(
                 ctypes.byref(self._fc), part.data_ptr(), len(part), out[begin:].data_ptr(), scratch, self._threads
             )
@@ -103,7 +103,7 @@ class NativeHead:
 
     def logits(self, state: Tensor) -> Tensor:
         out = torch.empty(len(state), self.config.draft_vocab_size)
-        scratch = self._room(16 * state.numel() + 65536)
+        scratch = self._room(_product_bytes(*state.shape))
         self._library.gl_head(
             ctypes.byref(self._lm_head), self._norm, self.config.shape.epsilon, state.data_ptr(), len(state),
             out.data_ptr(), scratch, self._threads,
@@ -133,6 +133,13 @@ class NativeHead:
         kept = vector.float().contiguous()
         self._kept.append(kept)
         return kept.data_ptr()
+
+
+def _product_bytes(rows: int, inputs: int) -> int:
+    """Working memory of gl_multiply, and of gl_head, which takes one normed row more: the rounded rows by whole panels of
+    four, with scale and total for each group of 32, and what comes of rounding each piece up."""
+    padded = -(-rows // 4) * 4
+    return padded * (inputs + 2 * inputs // GROUP * 4) + 32 * padded + 4 * inputs + 1024
 
 
 def _tiles(weight: Tensor, bits: int) -> Array:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from engine.errors import EngineError
 
@@ -31,12 +34,18 @@ def read_dialogues(path: Path) -> Iterator[Dialogue]:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 if line.endswith("\n"):
-                    yield _dialogue(line, f"{path}, line {number}")
+                    yield parsed(line, f"{path}, line {number}")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise EngineError(f"The dialogues {path} cannot be read ({error}).") from error
 
 
-def _dialogue(line: str, where: str) -> Dialogue:
+def digest(ids: Sequence[int]) -> bytes:
+    """The same for the same ids, in every run."""
+    return hashlib.sha256(np.asarray(ids, np.int64).tobytes()).digest()
+
+
+def parsed(line: str, where: str) -> Dialogue:
+    """Raises EngineError, which says where."""
     try:
         found = json.loads(line)
         ids, prompt_len, temperature = tuple(found["ids"]), found["prompt_len"], found.get("temperature")
@@ -49,9 +58,14 @@ def _dialogue(line: str, where: str) -> Dialogue:
     return Dialogue(ids, prompt_len, temperature)
 
 
+def line_of(dialogue: Dialogue, **more: int) -> str:
+    """What `parsed` reads. more: further entries."""
+    d = dialogue
+    record = {"prompt_len": d.prompt_len, "temperature": d.temperature, "ids": list(d.ids), **more}
+    return json.dumps(record, separators=(",", ":")) + "\n"
+
+
 def append_dialogues(path: Path, dialogues: Iterable[Dialogue]) -> None:
     """Written and flushed at once, so that a stop loses at most what is being sampled."""
     with path.open("a", encoding="utf-8") as file:
-        for d in dialogues:
-            record = {"prompt_len": d.prompt_len, "temperature": d.temperature, "ids": list(d.ids)}
-            file.write(json.dumps(record, separators=(",", ":")) + "\n")
+        file.writelines(map(line_of, dialogues))

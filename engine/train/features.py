@@ -7,9 +7,8 @@ last output before its final norm, from which the target's own distribution foll
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 
 from engine.errors import EngineError
 from engine.model import Cache, Model, Request
-from engine.train.dialogues import Dialogue, _dialogue
+from engine.train.dialogues import Dialogue, digest, line_of, parsed
 
 Array = np.ndarray[Any, Any]
 PASS_TOKENS = 1024
@@ -92,8 +91,7 @@ class FeatureStore:
             file.flush()
         with self._index.open("a", encoding="utf-8") as file:
             for d in dialogues:
-                record = {"prompt_len": d.prompt_len, "temperature": d.temperature, "ids": list(d.ids), "offset": at}
-                file.write(json.dumps(record, separators=(",", ":")) + "\n")
+                file.write(line_of(d, offset=at))
                 self.entries.append(Entry(d, at))
                 at += len(d.ids)
 
@@ -110,7 +108,7 @@ class FeatureStore:
             return []
         text = self._index.read_text(encoding="utf-8")
         lines = text[: text.rfind("\n") + 1].splitlines(keepends=True)
-        entries = [Entry(_dialogue(line, str(self._index)), json.loads(line)["offset"]) for line in lines]
+        entries = [Entry(parsed(line, str(self._index)), json.loads(line)["offset"]) for line in lines]
         size = self._states.stat().st_size if self._states.exists() else 0
         kept = [(e.offset + len(e.dialogue.ids)) * self._token_bytes <= size for e in entries]
         whole = "".join(line for line, there in zip(lines, kept, strict=True) if there)
@@ -121,24 +119,34 @@ class FeatureStore:
         return [entry for entry, there in zip(entries, kept, strict=True) if there]
 
 
+def batches(lengths: Sequence[int], order: Sequence[int], size: int) -> Iterator[list[int]]:
+    """Indices in order, whose lengths come to `size` at most, but at least one of them."""
+    batch: list[int] = []
+    for index in order:
+        if batch and sum(lengths[i] for i in batch) + lengths[index] > size:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
 def fill(
     store: FeatureStore, model: Model, dialogues: Iterable[Dialogue], report: Callable[[int, int], None]
 ) -> FeatureStore:
     """Compute what the store lacks. report(tokens done, tokens in all) after each pass."""
-    known = {_name(e.dialogue) for e in store.entries}
+    known = {digest(e.dialogue.ids) for e in store.entries}
     todo: list[Dialogue] = []
     for d in dialogues:
-        if (name := _name(d)) not in known and len(d.ids) <= model.context_len:
+        if (name := digest(d.ids)) not in known and len(d.ids) <= model.context_len:
             known.add(name)
             todo.append(d)
-    total, done = sum(len(d.ids) for d in todo), 0
-    while todo:
-        batch = [todo.pop(0)]
-        while todo and sum(len(d.ids) for d in batch) + len(todo[0].ids) <= PASS_TOKENS:
-            batch.append(todo.pop(0))
-        store.add(batch, [_states(model, d, store.layers) for d in batch])
-        done += sum(len(d.ids) for d in batch)
-        report(done, total)
+    lengths = [len(d.ids) for d in todo]
+    done = 0
+    for batch in batches(lengths, range(len(todo)), PASS_TOKENS):
+        store.add([todo[i] for i in batch], [_states(model, todo[i], store.layers) for i in batch])
+        done += sum(lengths[i] for i in batch)
+        report(done, sum(lengths))
     return store
 
 
@@ -146,7 +154,3 @@ def _states(model: Model, dialogue: Dialogue, layers: Sequence[int]) -> Array:
     cache = Cache(layers)
     model.forward([Request(dialogue.ids, 0, cache)])
     return cache.features(0, len(dialogue.ids)).float().cpu().numpy()
-
-
-def _name(dialogue: Dialogue) -> str:
-    return hashlib.sha256(np.asarray(dialogue.ids, np.int64).tobytes()).hexdigest()

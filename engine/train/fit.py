@@ -7,7 +7,6 @@ of computing time, so that a run ends when it was said to. A part of the dialogu
 from __future__ import annotations
 
 import argparse
-import hashlib
 import math
 import random
 from collections import Counter
@@ -21,13 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.bench.options import add_threads_option
+from engine.bench.options import add_threads_option, silent
 from engine.bench.progress import written
 from engine.eagle3 import FIRST, HeadConfig, Weights
 from engine.errors import EngineError
 from engine.head_files import write_head
-from engine.train.dialogues import Dialogue, read_dialogues
-from engine.train.features import Entry, FeatureStore, all_layers, fill, layers_option
+from engine.train.dialogues import Dialogue, digest, read_dialogues
+from engine.train.features import Entry, FeatureStore, all_layers, batches, fill, layers_option
 from engine.train.network import Example, Step, Trainee, loss
 from engine.train.target import TargetTensors, read_target
 
@@ -65,8 +64,7 @@ class Progress:
 
 
 def held_out(dialogue: Dialogue) -> bool:
-    digest = hashlib.sha256(np.asarray(dialogue.ids[: dialogue.prompt_len], np.int64).tobytes()).digest()
-    return int.from_bytes(digest[:4]) % HELD_OUT == 0
+    return int.from_bytes(digest(dialogue.ids[: dialogue.prompt_len])[:4]) % HELD_OUT == 0
 
 
 def draft_ids(dialogues: Sequence[Dialogue], size: int, vocab_size: int, always: Sequence[int] = ()) -> Tensor:
@@ -96,18 +94,6 @@ def example(store: FeatureStore, entry: Entry) -> Example:
     d = entry.dialogue
     states = torch.from_numpy(np.array(store.states(entry))).float()
     return Example(torch.tensor(d.ids), states[:, :-1], states[:, -1], d.prompt_len - 1)
-
-
-def batches(lengths: Sequence[int], order: Sequence[int], size: int) -> Iterator[list[int]]:
-    """Indices in order, together up to about `size` reply tokens, at least one."""
-    batch: list[int] = []
-    for index in order:
-        if batch and sum(lengths[i] for i in batch) + lengths[index] > size:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
 
 
 class Run:
@@ -198,6 +184,7 @@ class Run:
                     recent.add(self.update(batch))
                     if recent.due(self.progress):
                         report(recent.line(self.progress, self.fraction, self.recipe.minutes))
+                        recent = Recent(self.progress)
                     if self.progress.spent_s - saved_s > every_s:
                         saved_s = self.progress.spent_s
                         self.save()
@@ -212,8 +199,8 @@ class Run:
         """Writes the head as it is now; one line on how good it is on text that it was not trained on."""
         greedy, overlap = self.acceptance()
         self.export(tuple(greedy))
-        written = ("  ".join(f"{share:.3f}" for share in shares) for shares in (greedy, overlap))
-        return "held out, by step: chain acceptance {}; overlap {}".format(*written)
+        chain, shared = ("  ".join(f"{share:.3f}" for share in shares) for shares in (greedy, overlap))
+        return f"held out, by step: chain acceptance {chain}; overlap {shared}"
 
     def export(self, acceptance: tuple[float, ...] = ()) -> None:
         told = {"acceptance": [round(share, 4) for share in acceptance]}
@@ -273,7 +260,6 @@ class Recent:
         speed = (progress.tokens - self._tokens) / (progress.spent_s - self._spent_s)
         mean = sum(self._losses) / len(self._losses)
         left = written((1 - fraction) * minutes * 60)
-        self.__init__(progress)  # type: ignore[misc]
         return f"{fraction:4.0%} epoch {progress.epoch + 1}, {progress.updates} updates, loss {mean:.3f}, {speed:.0f} tokens/s, {left} left"
 
 
@@ -351,11 +337,11 @@ def run(args: argparse.Namespace) -> None:
     def report(line: str) -> None:
         print(line, flush=True)
 
-    target = read_target(find(args.model, args.offline, _silent, tiles=True))
+    target = read_target(find(args.model, args.offline, silent, tiles=True))
     layers = all_layers(args.layers, target.shape.layers)
     stores = [FeatureStore(folder, args.model, layers, target.shape.hidden) for folder in args.features]
     if args.dialogues:
-        loaded = load(args.model, threads=args.threads, offline=args.offline, progress=_silent)
+        loaded = load(args.model, threads=args.threads, offline=args.offline, progress=silent)
         dialogues = [d for path in args.dialogues for d in read_dialogues(path)]
         begin_s = perf_counter()
 
@@ -373,7 +359,3 @@ def run(args: argparse.Namespace) -> None:
     training = Run(args.out, stores, target, recipe, args.name or args.model, stop)
     report(f"{len(training.train)} dialogues to train on, {len(training.test)} held out")
     training.go(report)
-
-
-def _silent(phase: str, fraction: float | None) -> None:
-    """Takes the progress of loading, and keeps it to itself."""
