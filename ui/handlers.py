@@ -6,19 +6,20 @@ import asyncio
 import logging
 import time
 import unicodedata
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 
-from engine.config import DecodingParams, Message
+from engine.config import DecodingParams, Detail, Message
 from engine.engine import Engine, Facts, State, Status
 from engine.errors import Busy, ContextFull, EngineError
 from engine.events import Finished, Prefilled
 from engine.stream import Stream
-from ui import controls, patches
+from ui import charts, controls, patches, render, saved
 from ui.patches import Patch
 from ui.render import both, missing_drafters
 from ui.sessions import Live, Sessions
-from ui.state import Conversation, Turn, abandon, begin, progress, prompt
+from ui.state import About, Conversation, Reply, Turn, abandon, begin, index_of, progress, prompt, redo, undo
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,9 @@ class Handlers:
         return controls.table(self.options, facts.drafters if facts else None)
 
     def sync(self, conversation_id: str) -> Patch:
-        """Everything, for a page that opens, reloads or lost track."""
+        """Everything, for a page that opens, reloads or lost track. "": a new conversation."""
+        if conversation_id and self.sessions.find(conversation_id) is None:
+            return patches.unknown(conversation_id)
         conversation = self.sessions.open(conversation_id)
         if not self.sessions.live(conversation.id) and conversation.turns:
             conversation = abandon(conversation, conversation.turns[-1].key)
@@ -72,29 +75,89 @@ class Handlers:
     def stop(self, conversation_id: str) -> None:
         self.sessions.stop(conversation_id)
 
-    def clear(self, conversation_id: str) -> Patch:
-        """Stop, forget, and start a conversation with a new id; late patches of the old one are ignored by the page."""
+    def delete(self, conversation_id: str) -> None:
+        """Stop what is being written there and forget the rest; the page has asked for confirmation."""
         self.sessions.drop(conversation_id)
-        return patches.everything(self.sessions.open(""), self.engine.status(), self.facts())
+
+    def restore(self, record: object) -> Patch:
+        """A conversation that its browser kept, for a server that no longer knows it. What the server knows is newer."""
+        try:
+            conversation = saved.conversation(record)
+        except saved.NotSaved:
+            log.warning("a conversation that came back could not be read", exc_info=True)
+            return patches.unknown("") | {"notice": both("notice.unreadable")}
+        if self.sessions.find(conversation.id) is None:
+            self.sessions.add(conversation)
+        return self.sync(conversation.id)
+
+    def undo(self, conversation_id: str, again: bool = False) -> Patch:
+        """Take back the last change; again: make it once more. A reply being written is stopped first."""
+        conversation = self.sessions.open(conversation_id)
+        self.sessions.stop(conversation.id)
+        if conversation.turns:
+            conversation = abandon(conversation, conversation.turns[-1].key)
+        changed = (redo if again else undo)(conversation)
+        self.sessions.put(changed)
+        gone = conversation.turns[len(changed.turns) :]
+        return patches.undone(changed, gone[0].user if gone and not again else "")
+
+    async def answer(self, conversation_id: str, what: str, args: Mapping[str, object]) -> Patch | None:
+        """What the page asks for now and then; None where there is nothing (any more) to say."""
+        conversation = self.sessions.find(conversation_id)
+        if conversation is None:
+            return None
+        payload: object = None
+        if what == "charts":
+            payload = charts.charts(conversation.turns[-1].reply if conversation.turns else Reply())
+        elif what == "meter":
+            payload = await self._meter(conversation, str(args.get("text", "")))
+        return None if payload is None else patches.answer(conversation, what, payload)
+
+    async def _meter(self, conversation: Conversation, written: str) -> str:
+        """What the message being written would take of the context, beside what the conversation takes."""
+        facts = self.facts()
+        if facts is None:
+            return ""
+        user = readable(written)
+        messages = prompt("", conversation.turns, user) if user else ()
+        count = await asyncio.to_thread(self.engine.count_tokens, messages) if messages else None
+        return render.meter(conversation, facts.context_len, count)
 
     def send(self, conversation_id: str, message: object, values: Sequence[object]) -> AsyncGenerator[Patch, None]:
+        if conversation_id and self.sessions.find(conversation_id) is None:
+            return _only(patches.unknown(conversation_id))
         conversation = self.sessions.open(conversation_id)
         user = readable(message)
         if not user:
             return _only(patches.notice(conversation, both("notice.empty")))
-        return self._reply(conversation, conversation.turns, user, values, replaces=False)
+        return self._reply(conversation, len(conversation.turns), user, values)
 
-    def retry(self, conversation_id: str, values: Sequence[object]) -> AsyncGenerator[Patch, None]:
-        """Write the last reply again with the settings of now; the old one goes only once the new one has begun."""
+    def edit(
+        self, conversation_id: str, key: object, message: object, values: Sequence[object]
+    ) -> AsyncGenerator[Patch, None]:
+        """Another message in place of an earlier one; what came after it goes, and an undo brings it back."""
         conversation = self.sessions.open(conversation_id)
-        if not conversation.turns:
+        user, place = readable(message), _place(conversation, key)
+        if not user or place is None:
+            return _only(patches.notice(conversation, both("notice.nothing" if user else "notice.empty")))
+        return self._reply(conversation, place, user, values)
+
+    def retry(
+        self, conversation_id: str, key: object, values: Sequence[object], same_seed: bool
+    ) -> AsyncGenerator[Patch, None]:
+        """Write a reply again with the settings of now, but with the seed that it had or a new one. The old one goes only
+        once the new one has begun."""
+        conversation = self.sessions.open(conversation_id)
+        place = _place(conversation, key)
+        if place is None:
             return _only(patches.notice(conversation, both("notice.nothing")))
-        *before, last = conversation.turns
-        return self._reply(conversation, before, last.user, values, replaces=True)
+        turn = conversation.turns[place]
+        return self._reply(conversation, place, turn.user, values, seed=turn.reply.seed if same_seed else None)
 
     async def _reply(
-        self, conversation: Conversation, before: Sequence[Turn], user: str, values: Sequence[object], replaces: bool
+        self, conversation: Conversation, keep: int, user: str, values: Sequence[object], **sampling: int | None
     ) -> AsyncGenerator[Patch, None]:
+        """A reply to `user` behind the first `keep` turns. sampling: what to take instead of the settings."""
         if self.sessions.live(conversation.id):
             yield patches.notice(conversation, both("notice.busy"))
             return
@@ -106,16 +169,18 @@ class Handlers:
             if live.stopped:
                 yield patches.notice(conversation, both("notice.unsent"))
                 return
+            settings, corrections = controls.settings(self.table(), values)
+            sampled = replace(settings.params.sampling, **sampling)
+            params = replace(settings.params, sampling=sampled, detail=Detail.PROBS)
             try:
-                settings = controls.settings(self.table(), values)
-                messages = prompt(settings.system, before, user)
-                await self.ask(live, messages, settings.params, conversation.id)
-            except (controls.Refusal, EngineError) as refusal:
+                messages = prompt(settings.system, conversation.turns[:keep], user)
+                await self.ask(live, messages, params, conversation.id)
+            except EngineError as refusal:
                 yield patches.notice(conversation, refusal_notice(refusal))
                 return
-            self.sessions.put(begin(conversation, user, replaces))
-            probing = settings.params.probe_every > 0
-            async for patch in self._follow(live, conversation.id, key, probing):
+            self.sessions.put(begin(conversation, user, keep, self._about(params, settings.system)))
+            note = " ".join(map(corrected, corrections))
+            async for patch in self._follow(live, conversation.id, key, params.probe_every > 0, note):
                 yield patch
         except Exception:  # a mistake of ours must not leave the page waiting
             log.exception("a reply failed")
@@ -126,6 +191,15 @@ class Handlers:
             self.sessions.end(conversation.id, live)
             if left := self.sessions.find(conversation.id):
                 self.sessions.put(abandon(left, key))
+
+    def _about(self, params: DecodingParams, system: str) -> About | None:
+        facts = self.facts()
+        if facts is None:
+            return None
+        return About(
+            facts.target, facts.weights, facts.kernel, facts.device, facts.exact, facts.context_len, facts.drafters,
+            params, system,
+        )  # fmt: skip
 
     async def until_loaded(self, live: Live) -> AsyncIterator[Status]:
         """How far the engine is, time and again, while it loads; once more when that has ended. Nothing if it had."""
@@ -152,7 +226,9 @@ class Handlers:
         await asyncio.shield(asking)
         live.attach(asking.result())
 
-    async def _follow(self, live: Live, conversation_id: str, key: int, probing: bool) -> AsyncGenerator[Patch, None]:
+    async def _follow(
+        self, live: Live, conversation_id: str, key: int, probing: bool, note: str
+    ) -> AsyncGenerator[Patch, None]:
         """Patches until the reply is finished or its conversation is gone."""
         stream = live.stream
         assert stream is not None
@@ -165,12 +241,12 @@ class Handlers:
                 self.sessions.end(conversation_id, live)
             if events or time.monotonic() - told > HEARTBEAT_S:
                 conversation = self.sessions.find(conversation_id)
-                if conversation is None or conversation.turns[-1].key != key:
+                if conversation is None or not conversation.turns or conversation.turns[-1].key != key:
                     return
                 live.started = live.started or any(isinstance(event, Prefilled) for event in events)
                 conversation = progress(conversation, key, events)
                 self.sessions.put(conversation)
-                yield patches.latest(conversation, sent[0], self.sessions.ahead(live), probing)
+                yield patches.latest(conversation, sent[0], self.sessions.ahead(live), probing, note)
                 sent = [*sent[1:], len(conversation.turns[-1].reply.blocks)]
                 told = time.monotonic()
             await asyncio.sleep(UPDATE_S if events else GLANCE_S)
@@ -189,13 +265,29 @@ def readable(message: object) -> str:
     return written if visible else ""
 
 
-def refusal_notice(refusal: Exception) -> str:
+def refusal_notice(refusal: EngineError) -> str:
     """One sentence that says what to do, in both languages where we know the kind."""
-    if isinstance(refusal, controls.Refusal):
-        words = {lang: escape(refusal.sentence(lang)) for lang in ("en", "zh")}
-        return f'<span class="en" lang="en">{words["en"]}</span><span class="zh" lang="zh">{words["zh"]}</span>'
     if isinstance(refusal, ContextFull):
         return both("notice.context", prompt=refusal.prompt_tokens, context=refusal.context_len)
     if isinstance(refusal, Busy):
         return both("notice.full")
     return both("notice.failed", message=str(refusal))
+
+
+def corrected(correction: controls.Correction) -> str:
+    """What was changed of a setting, in both languages."""
+    en, zh = (escape(correction.sentence(lang)) for lang in ("en", "zh"))
+    return f'<span class="en" lang="en">{en}</span><span class="zh" lang="zh">{zh}</span>'
+
+
+def _index(said: object) -> int:
+    return said if isinstance(said, int) and said > 0 else 0
+
+
+def _place(conversation: Conversation, key: object) -> int | None:
+    return index_of(conversation, key) if isinstance(key, int) else None
+
+
+def _turn(conversation: Conversation, key: object) -> Turn | None:
+    place = _place(conversation, key)
+    return None if place is None else conversation.turns[place]

@@ -10,12 +10,12 @@ from typing import Any
 import gradio as gr
 
 from engine.engine import Engine
-from ui import controls, render
+from ui import charts, controls, page, render
 from ui.api import make_generate
 from ui.controls import Control, Options
 from ui.examples import ASSETS, EXAMPLES, buttons
 from ui.handlers import Handlers
-from ui.patches import packed
+from ui.patches import Patch, packed
 from ui.render import both
 from ui.strings import TEXT, Lang, text
 from ui.theme import dress
@@ -35,15 +35,17 @@ def build_app(engine: Engine, options: Options) -> gr.Blocks:
         conversation = gr.Textbox(visible=False)
         gr.HTML(_header(), elem_id="gl-header", apply_default_css=False)
         with gr.Column(elem_id="gl-chat"):
+            gr.HTML(_chats(), elem_id="gl-chats", apply_default_css=False)
             log = gr.HTML(
                 html_template=_log(options),
                 value=None,
-                js_on_load=(ASSETS / "page.js").read_text(encoding="utf-8"),
+                js_on_load=page.script(),
                 elem_id="gl-log",
                 apply_default_css=False,
             )
             with gr.Column(elem_id="gl-side"):
-                gr.HTML(_panel(), elem_id="gl-panel", apply_default_css=False)
+                gr.HTML(_panel(), elem_id="gl-panel", elem_classes="foldable", apply_default_css=False)
+                gr.HTML(charts.charts_frame(), elem_id="gl-charts", apply_default_css=False)
                 with gr.Accordion(text("settings.title", lang), open=False, elem_id="gl-settings") as accordion:
                     table = handlers.table()
                     settings: list[Any] = []
@@ -57,17 +59,22 @@ def build_app(engine: Engine, options: Options) -> gr.Blocks:
                     **box_words(lang), lines=1, max_lines=8, show_label=False, container=False, elem_id="gl-box"
                 )
                 with gr.Row(elem_id="gl-buttons"):
-                    send, stop, retry, clear = (
+                    send, stop, undo, redo = (
                         gr.Button(text(f"button.{name}", lang), variant=variant, size="md", elem_id=f"gl-{name}")
                         for name, variant in BUTTONS
                     )
-        page = _Page(handlers, conversation, log, box, settings, missing)
-        page.wire(send, stop, retry, clear, accordion)
+                gr.HTML('<p class="meter" data-part="meter"></p>', elem_id="gl-meter", apply_default_css=False)
+        wiring = _Page(handlers, conversation, log, box, settings, missing)
+        wiring.wire(send, stop, undo, redo, accordion)
         gr.api(make_generate(handlers), api_name="generate", concurrency_limit=None)
     return app
 
 
-BUTTONS = (("send", "primary"), ("stop", "stop"), ("retry", "secondary"), ("clear", "secondary"))
+BUTTONS = (("send", "primary"), ("stop", "stop"), ("undo", "secondary"), ("redo", "secondary"))
+
+
+def _chats() -> str:
+    return '<nav class="chats"><div data-part="chats"></div></nav>'
 
 
 def launch(app: gr.Blocks, options: Options, **where: Any) -> Any:
@@ -100,9 +107,10 @@ class _Page:
         self.temperature, self.drafter = named["temperature"], named["drafter"]
         self.auto_k, self.k = named["auto_k"], named["num_speculative_tokens"]
 
-    def wire(self, send: gr.Button, stop: gr.Button, retry: gr.Button, clear: gr.Button, accordion: Any) -> None:
+    def wire(self, send: gr.Button, stop: gr.Button, undo: gr.Button, redo: gr.Button, accordion: Any) -> None:
         writes: dict[str, Any] = {"js": FILL, "preprocess": False, "concurrency_limit": None, **PRIVATE}
         quick: dict[str, Any] = {"queue": False, "preprocess": False, **PRIVATE}
+        asks: dict[str, Any] = {"trigger_mode": "multiple", **quick}
         id_, log = self.conversation, self.log
         # "multiple": a message sent the moment the last reply ends must not be dropped because Gradio is not done with it;
         # that only one reply runs at a time is the server's to say.
@@ -110,14 +118,17 @@ class _Page:
             [send.click, self.box.submit], self.on_send, [id_, self.box, *self.settings], log,
             **writes | {"js": SEND, "trigger_mode": "multiple"},
         )  # fmt: skip
-        retry.click(self.on_retry, [id_, *self.settings], log, **writes)
-        log.example(self.on_example, [id_, *self.settings], [log, self.temperature], **writes)
+        log.write(
+            self.on_write, [id_, *self.settings], [log, self.temperature], **writes | {"trigger_mode": "multiple"}
+        )
         stop.click(self.on_stop, id_, None, js=FILL, **quick)
-        clear.click(self.on_clear, id_, log, js=FILL, **quick)
-        log.sync(self.on_sync, None, [log, self.drafter, self.missing], trigger_mode="multiple", **quick)
+        undo.click(self.on_undo, id_, log, js=FILL, **quick)
+        redo.click(self.on_redo, id_, log, js=FILL, **quick)
+        log.sync(self.on_sync, None, [log, self.drafter, self.missing], **asks)
+        log.ask(self.on_ask, None, log, **asks)
         # Whoever sets K means it: the switch beside it goes off, in the browser, before anything can be sent.
         self.k.input(None, None, self.auto_k, js="() => false", **PRIVATE)
-        words = [self.box, accordion, send, stop, retry, clear, *self.settings]
+        words = [self.box, accordion, send, stop, undo, redo, *self.settings]
         log.language(self.on_language, None, words, trigger_mode="always_last", **quick)
 
     async def on_send(self, id_: str, message: str, *values: object) -> AsyncIterator[str]:
@@ -125,17 +136,20 @@ class _Page:
             async for patch in patches:
                 yield packed(patch, id_)
 
-    async def on_retry(self, id_: str, *values: object) -> AsyncIterator[str]:
-        async with aclosing(self.handlers.retry(id_, values)) as patches:
-            async for patch in patches:
-                yield packed(patch, id_)
-
-    async def on_example(self, id_: str, event: gr.EventData, *values: object) -> AsyncIterator[tuple[str, Any]]:
-        example = EXAMPLES[int(event.index)]
-        changed = [example.temperature if c.name == "temperature" else value
-                   for c, value in zip(self.handlers.table(), values, strict=True)]  # fmt: skip
-        temperature: Any = example.temperature
-        async with aclosing(self.handlers.send(id_, example.prompt, changed)) as patches:
+    async def on_write(self, id_: str, event: gr.EventData, *values: object) -> AsyncIterator[tuple[str, Any]]:
+        """What a button in the transcript asks for: an example, a reply once more, an edited message."""
+        temperature: Any = gr.skip()
+        if event.how == "example":
+            example = EXAMPLES[int(event.index)]
+            temperature = example.temperature
+            changed = [temperature if c.name == "temperature" else value
+                       for c, value in zip(self.handlers.table(), values, strict=True)]  # fmt: skip
+            reply = self.handlers.send(id_, example.prompt, changed)
+        elif event.how == "edit":
+            reply = self.handlers.edit(id_, event.key, event.text, values)
+        else:
+            reply = self.handlers.retry(id_, event.key, values, event.seed == "same")
+        async with aclosing(reply) as patches:
             async for patch in patches:
                 yield packed(patch, id_), temperature
                 temperature = gr.skip()  # set once: from here on the slider is the person's again
@@ -143,13 +157,28 @@ class _Page:
     async def on_stop(self, id_: str) -> None:
         self.handlers.stop(id_)
 
-    async def on_clear(self, id_: str) -> str:
-        return packed(self.handlers.clear(id_), id_)
+    async def on_undo(self, id_: str) -> str:
+        return packed(self.handlers.undo(id_), id_)
+
+    async def on_redo(self, id_: str) -> str:
+        return packed(self.handlers.undo(id_, again=True), id_)
 
     async def on_sync(self, event: gr.EventData) -> tuple[str, Any, str]:
         id_ = str(event.conversation or "")
         patch = self.handlers.sync(id_)
         return packed(patch, id_), self._drafters(_lang(event.lang)), self.handlers.missing()
+
+    async def on_ask(self, event: gr.EventData) -> Any:
+        """What the page pulls; see `Handlers.answer`. A conversation that it gives back, or deletes, comes the same way."""
+        id_, what, args = str(event.conversation or ""), str(event.what), event.args or {}
+        patch: Patch | None = None
+        if what == "restore":
+            patch = self.handlers.restore(args.get("record"))
+        elif what == "delete":
+            self.handlers.delete(str(args.get("id", "")))
+        else:
+            patch = await self.handlers.answer(id_, what, args)
+        return gr.skip() if patch is None else packed(patch, id_)
 
     def _drafters(self, lang: Lang) -> Any:
         """Once the engine is ready the list holds what it really has."""
@@ -225,8 +254,23 @@ def _log(options: Options) -> str:
 def _notices() -> str:
     return (
         '<p class="note" data-figure="note"></p><p class="notice" role="alert" data-part="notice"></p>'
-        f'<span hidden data-text="paste">{both("notice.paste")}</span>'
+        f'<span hidden data-text="paste">{both("notice.paste")}</span><div hidden data-text="editor">{_editor()}</div>'
     )
+
+
+def _editor() -> str:
+    """What takes the place of a message while it is edited; a script copies it there."""
+    return (
+        f'<div class="editor"><textarea{_label("edit.label")}></textarea><p class="acts">'
+        f'<button type="button" class="act" data-action="edit-send">{both("edit.send")}</button>'
+        f'<button type="button" class="act" data-action="edit-cancel">{both("edit.cancel")}</button>'
+        f"<span>{both('edit.note')}</span></p></div>"
+    )
+
+
+def _label(key: str) -> str:
+    """An aria-label in both languages; attributes cannot be switched by a style sheet."""
+    return f' aria-label="{escape(text(key, "en"))} · {escape(text(key, "zh"))}"'
 
 
 def _panel() -> str:
@@ -241,9 +285,12 @@ def _panel() -> str:
         f'<p class="baseline" data-figure="baseline">{both("panel.idle")}</p><dl>{_cells()}</dl>'
         f'<p class="by" data-figure="by"></p>'
         f"<h3>{both('legend.title')}</h3>{render.legend()}"
-        f'<p class="how">{both("legend.round")}</p>'
-        f'<label class="switch"><input type="checkbox" data-switch="hide"> {both("legend.hide")}</label></div>'
+        f'<p class="how">{both("legend.round")}</p>{"".join(map(_switch, ("colours", "hide", "shade")))}</div>'
     )
+
+
+def _switch(name: str) -> str:
+    return f'<label class="switch"><input type="checkbox" data-switch="{name}"> {both(f"legend.{name}")}</label>'
 
 
 def _hint(key: str) -> str:

@@ -1,8 +1,11 @@
-"""What is sent to the page: small patches that assets/page.js applies.
+"""What is sent to the page: small patches that assets/page/patches.js applies.
 
 Blocks of a reply never change, so a patch carries only those from index `from` on; the page appends what it lacks.
 Gradio may skip values when they come faster than the browser draws. Therefore each patch repeats the blocks of the
 last few, and a page that still finds a gap asks for everything (`sync`). A patch thus never has to arrive.
+
+A block is sent as its HTML and its row (see `engine.trace`): with the rows the browser keeps the conversation, and can
+give it back to a server that no longer knows it.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ import itertools
 import json
 from typing import Any
 
+from engine import trace
 from engine.engine import Facts, Status
-from ui import panel, render
+from ui import panel, render, saved
 from ui.state import Conversation, Phase, Reply, Turn
 
 Patch = dict[str, Any]
@@ -37,18 +41,39 @@ def everything(conversation: Conversation, status: Status, facts: Facts | None) 
         "loading": render.loading_notice(status),
         "notice": "",
         "ready": facts is not None,
+        "meter": render.meter(conversation, facts.context_len) if facts else "",
     }
 
 
-def latest(conversation: Conversation, start: int, ahead: int = 0, probing: bool = True) -> Patch:
+def unknown(asked: str) -> Patch:
+    """The server does not know that conversation: a page that has it gives it back, another starts a new one."""
+    return _patch(Conversation(asked), []) | {"unknown": True}
+
+
+def undone(conversation: Conversation, taken_back: str) -> Patch:
+    """Its turns after an undo or a redo. taken_back: a message that is no longer there and goes back into the box."""
+    turns = [_turn(turn, 0) for turn in conversation.turns]
+    return _patch(conversation, turns) | {"figures": _figures(conversation), "notice": "", "taken_back": taken_back}
+
+
+def answer(conversation: Conversation, what: str, payload: object) -> Patch:
+    """What the page asked for, under its name; the transcript stays as it is."""
+    return _patch(conversation, []) | {what: payload}
+
+
+def latest(conversation: Conversation, start: int, ahead: int = 0, probing: bool = True, note: str = "") -> Patch:
     """The last turn from its block `start` on, and the figures. Its size does not depend on the reply's length."""
     turn = conversation.turns[-1]
-    return _patch(conversation, [_turn(turn, start, ahead)]) | {
-        "figures": _figures(conversation, probing),
-        "notice": "",
-        "took": turn.key,
-        "say": _say(turn),
-    }
+    return (
+        _patch(conversation, [_turn(turn, start, ahead)])
+        | {
+            "figures": _figures(conversation, probing),
+            "notice": note,
+            "took": turn.key,
+            "say": _say(turn),
+        }
+        | ({"meter": render.meter(conversation, turn.about.context_len)} if turn.about else {})
+    )
 
 
 def notice(conversation: Conversation, html: str) -> Patch:
@@ -72,18 +97,20 @@ def _patch(conversation: Conversation, turns: list[Patch]) -> Patch:
         "v": next(_versions),
         "conversation": conversation.id,
         "keys": [turn.key for turn in conversation.turns],
+        "undo": bool(conversation.past),
+        "redo": bool(conversation.future),
         "turns": turns,
         "running": bool(conversation.turns) and conversation.turns[-1].reply.phase is not Phase.FINISHED,
     }
 
 
 def _turn(turn: Turn, start: int, ahead: int = 0) -> Patch:
-    return {
+    first = {"head": render.turn_head(turn), "user": turn.user, "about": saved.about_json(turn.about)}
+    return (first if start == 0 else {}) | {
         "key": turn.key,
-        "head": render.turn_head(turn) if start == 0 else "",
         "from": start,
-        "blocks": render.blocks(turn.reply.blocks[start:]),
-        "foot": render.turn_foot(turn.reply, ahead),
+        "blocks": [[render.block(block), trace.row(block.event)] for block in turn.reply.blocks[start:]],
+        "foot": render.turn_foot(turn, ahead),
         "phase": turn.reply.phase.value,
     }
 

@@ -6,17 +6,21 @@ and what was sent once ("frozen") stays true.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from engine.engine import Facts, State, Status
-from engine.events import FinishReason, KReason
-from ui.controls import choice_label
-from ui.course import Played
-from ui.state import LOST, Block, Kind, Phase, Piece, Reply, Turn
-from ui.strings import LANGS, TEXT, Lang, text
+from engine.events import FinishReason
+from ui.state import LOST, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn
+from ui.strings import TEXT, text
 
 DASH = "–"
+
+COPY = '<path d="M5 5V2.5h8.5V11H11M2.5 5H11v8.5H2.5z"/>'
+AGAIN = '<path d="M13 8a5 5 0 1 1-1.6-3.7M13 2v3h-3"/>'
+DICE = '<rect x="2.5" y="2.5" width="11" height="11" rx="2"/><path d="M5.5 5.5h.01M8 8h.01M10.5 10.5h.01"/>'
+PENCIL = '<path d="M10.5 3 13 5.5 5.5 13H3v-2.5z"/>'
+"""Drawn on 16 x 16, for `icon`."""
 
 _MARKS = {"\n": "↵", "\r": "↵", "\t": "⇥", "\u00a0": "⍽", "\u3000": "⍽", "\u200b": "∅"}
 """What invisible characters of a lost token are shown as. They must not break the line they were struck from."""
@@ -39,22 +43,32 @@ def name(drafter: str) -> str:
     return both(f"drafter.{drafter}") if f"drafter.{drafter}" in TEXT else escape(drafter)
 
 
-def piece(part: Piece) -> str:
-    """One token as HTML; "" where it shows nothing (the first bytes of a character)."""
+def icon(paths: str) -> str:
+    return f'<svg class="icon" viewBox="0 0 16 16" aria-hidden="true">{paths}</svg>'
+
+
+def piece(part: Piece, index: int = 0) -> str:
+    """One token as HTML; "" where it shows nothing (the first bytes of a character). index: its place in the block."""
     if part.special:
-        return _chip(part)
+        return _chip(part, index)
     shown = _marked(part.text) if part.kind in LOST else escape(part.text)
     if not shown:
         return ""
+    rest = _attributes(part, index)
     if part.kind in LOST:
-        return f'<s class="t {part.kind.value}">{shown}</s>'
+        return f'<s class="t {part.kind.value}"{rest}>{shown}</s>'
     blank = " ws" if part.text.isspace() else ""  # white space shows no colour unless it was struck out
-    return f'<span class="t {part.kind.value}{blank}">{shown}</span>'
+    return f'<span class="t {part.kind.value}{blank}"{rest}>{shown}</span>'
 
 
-def _chip(part: Piece) -> str:
+def _attributes(part: Piece, index: int) -> str:
+    """Which piece of its block it is, and how likely it was, for the shading."""
+    return f' data-i="{index}"' + ("" if part.prob is None else f' style="--p:{part.prob:.2f}"')
+
+
+def _chip(part: Piece, index: int) -> str:
     name = both(_SPECIALS[part.special]) if part.special in _SPECIALS else escape(part.special)
-    return f'<span class="t chip {part.kind.value}">{name}</span>' + escape(part.text)
+    return f'<span class="t chip {part.kind.value}"{_attributes(part, index)}>{name}</span>' + escape(part.text)
 
 
 def _marked(written: str) -> str:
@@ -64,41 +78,30 @@ def _marked(written: str) -> str:
 
 
 def block(part: Block) -> str:
-    """Tokens; those of a round in an element that says, in both languages, how they came about."""
-    shown = "".join(map(piece, part.pieces))
-    if part.played is None or not shown:
-        return shown
-    said = "".join(f' data-{lang}="{escape(round_line(part.played, lang))}"' for lang in LANGS)
-    return f'<span class="round"{said}>{shown}</span>'
-
-
-def round_line(now: Played, lang: Lang) -> str:
-    """A round in one line: its K and why, who guessed, how many were right, and what was expected."""
-    parts = [text("round.k", lang, index=now.index, k=now.k), text(f"round.{now.reason.value}", lang)]
-    if now.drafted:
-        parts += [text("round.by", lang, who=choice_label(now.drafter, lang))]
-        parts += [text("round.right", lang, accepted=now.accepted, drafted=now.drafted)]
-    if now.predicted is not None:
-        key = "round.would" if now.reason is KReason.OFF else "round.expected"
-        parts.append(text(key, lang, speedup=times(now.predicted)))
-    return " · ".join(parts)
-
-
-def blocks(parts: Iterable[Block]) -> list[str]:
-    return [block(part) for part in parts]
+    """The tokens of an event, in one element by which a script finds them; "" where it added none."""
+    shown = "".join(piece(one, i) for i, one in enumerate(part.pieces))
+    return f'<span class="round">{shown}</span>'
 
 
 def turn_head(turn: Turn) -> str:
     """The parts of a turn that do not change: who said what, and the empty place where blocks are put."""
+    first = f'<p class="first">{both("legend.first.green")}<br>{both("legend.first.red")}</p>' if turn.key == 1 else ""
     return (
-        f'<div class="you"><h3 class="who">{both("log.you")}</h3><p class="said" dir="auto">{escape(turn.user)}</p></div>'
-        f'<div class="model"><h3 class="who">{both("log.model")}</h3>'
-        '<p class="said reply" dir="auto" data-part="blocks"></p><p class="foot" data-part="foot"></p></div>'
+        f'<div class="you"><h3 class="who">{both("log.you")}</h3><p class="said" dir="auto">{escape(turn.user)}</p>'
+        f'<p class="acts">{_act("edit", PENCIL)}</p></div>'
+        f'<div class="model"><h3 class="who">{both("log.model")}</h3>{first}'
+        '<p class="said reply" dir="auto" data-part="blocks"></p><div class="foot" data-part="foot"></div></div>'
     )
 
 
-def turn_foot(reply: Reply, ahead: int = 0) -> str:
-    """The line under a reply: why nothing is there yet, or how it ended and with what."""
+def _act(name: str, paths: str) -> str:
+    """A quiet button under a message, in words and with a picture."""
+    return f'<button type="button" data-action="{name}">{icon(paths)}{both(f"act.{name}")}</button>'
+
+
+def turn_foot(turn: Turn, ahead: int = 0) -> str:
+    """What stands under a reply: why nothing is there yet, or how it ended, its figures, and what can be done with it."""
+    reply = turn.reply
     if reply.phase is Phase.WAITING:
         if ahead and not reply.read:
             return f'<span class="busy">{both("log.waiting")} · {both("log.ahead", count=ahead)}</span>'
@@ -106,8 +109,9 @@ def turn_foot(reply: Reply, ahead: int = 0) -> str:
     if reply.phase is Phase.RUNNING:
         return ""
     outgrown = both("end.drafter_context") if reply.outgrown else ""
-    parts = [_ending(reply), outgrown, _written(reply)]
-    return "<br>".join(part for part in parts if part)
+    parts = [_ending(reply), outgrown, _written(reply), _measured(reply, turn.about)]
+    acts = f'<p class="acts">{_act("copy", COPY)}{_act("again", AGAIN)}{_act("reseed", DICE)}</p>'
+    return "".join(f"<p>{part}</p>" for part in parts if part) + acts
 
 
 def _ending(reply: Reply) -> str:
@@ -116,7 +120,7 @@ def _ending(reply: Reply) -> str:
     if reply.reason is FinishReason.CONTEXT:
         return both("end.context")
     if reply.reason is FinishReason.CANCELLED:
-        return both("end.cancelled" if reply.blocks else "end.cancelled.empty")
+        return both("end.cancelled" if reply.text else "end.cancelled.empty")
     if reply.reason is FinishReason.ERROR:
         return f'<span class="error">{both("end.error", message=reply.message)}</span>'
     return ""
@@ -124,12 +128,49 @@ def _ending(reply: Reply) -> str:
 
 def _written(reply: Reply) -> str:
     tally = reply.tally
-    if not reply.blocks:
+    if not tally.tokens:
         return ""
     if not tally.drafted:
         return both("end.plain", tokens=tally.tokens, seed=reply.seed)
     green, red = tally.accepted, tally.drafted - tally.accepted
     return both("end.figures", tokens=tally.tokens, green=green, red=red, seed=reply.seed)
+
+
+def _measured(reply: Reply, about: About | None) -> str:
+    """The reply's own figures in one line, each only where it was measured; what wrote it; whether that is exact."""
+    own = reply.tally.summary()
+    if not own.tokens:
+        return ""
+    figures = [
+        ("foot.speed", own.spec_tok_s or own.overall_tok_s, lambda value: f"{value:.0f}"),
+        ("foot.speedup", own.speedup, times),
+        ("foot.alpha", own.alpha, lambda value: f"{value:.2f}"),
+        ("foot.tau", own.acceptance_length, lambda value: f"{value:.2f}"),
+        ("foot.ttft", own.ttft_s, lambda value: f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"),
+    ]
+    parts = [both(key, value=shown(value)) for key, value, shown in figures if value is not None]
+    if about is not None:
+        who = " + ".join(name(drafts.drafter) for drafts in own.acceptance_by_drafter) or name("none")
+        parts += [who, escape(about.kernel), both("header.exact" if about.exact else "header.inexact")]
+    return f'<span class="figures">{" · ".join(parts)}</span>'
+
+
+def used(conversation: Conversation) -> int:
+    """Tokens that the conversation takes of the model's context: the last prompt and its reply."""
+    tally = conversation.turns[-1].reply.tally if conversation.turns else None
+    return 0 if tally is None else tally.prompt_tokens + tally.tokens
+
+
+def meter(conversation: Conversation, context_len: int, asking: int | None = None) -> str:
+    """How full the model's context is. asking: the tokens of the whole prompt with the message being written."""
+    taken = used(conversation) if asking is None else asking
+    left = max(0, context_len - taken)
+    bar = f'<meter min="0" max="{context_len}" high="{context_len * 0.9:.0f}" value="{min(taken, context_len)}" aria-hidden="true"></meter>'
+    if asking is not None and asking >= context_len:
+        return f'<span class="full">{bar} {both("meter.too_long", count=asking, context=context_len)}</span>'
+    return (
+        f"{bar} {both('meter.used' if asking is None else 'meter.asking', used=taken, context=context_len, left=left)}"
+    )
 
 
 def engine_chip(status: Status, facts: Facts | None) -> str:

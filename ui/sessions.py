@@ -12,7 +12,10 @@ from engine.stream import Stream
 from ui.state import Conversation
 
 CAPACITY = 200
-"""Conversations kept; beyond it the one unused for longest is forgotten."""
+"""Conversations kept; beyond it the one unused for longest is forgotten. Its browser still has it and gives it back."""
+
+CAPACITY_BLOCKS = 100_000
+"""Blocks kept in all conversations, a few kilobytes each."""
 
 
 class Live:
@@ -35,21 +38,24 @@ class Live:
 
 
 class Sessions:
-    def __init__(self, capacity: int = CAPACITY) -> None:
-        self._capacity = capacity
+    def __init__(self, capacity: int = CAPACITY, capacity_blocks: int = CAPACITY_BLOCKS) -> None:
+        self._capacity, self._capacity_blocks = capacity, capacity_blocks
         self._conversations: OrderedDict[str, Conversation] = OrderedDict()
         self._live: dict[str, Live] = {}
         self._line: list[Live] = []
 
     def open(self, conversation_id: str) -> Conversation:
         """The conversation of that id, or a new one with a new secret id where there is none."""
-        if conversation_id in self._conversations:
+        if known := self.find(conversation_id):
             self._conversations.move_to_end(conversation_id)
-            return self._conversations[conversation_id]
-        fresh = Conversation(secrets.token_urlsafe(18))
-        self._conversations[fresh.id] = fresh
+            return known
+        return self.add(Conversation(secrets.token_urlsafe(18)))
+
+    def add(self, conversation: Conversation) -> Conversation:
+        """Take in one that is not known yet."""
+        self._conversations[conversation.id] = conversation
         self._forget_oldest()
-        return fresh
+        return conversation
 
     def find(self, conversation_id: str) -> Conversation | None:
         return self._conversations.get(conversation_id)
@@ -97,6 +103,17 @@ class Sessions:
         return sum(not other.started for other in self._line[:place])
 
     def _forget_oldest(self) -> None:
-        idle = [id_ for id_ in self._conversations if id_ not in self._live]
-        for id_ in idle[: max(0, len(self._conversations) - self._capacity)]:
-            del self._conversations[id_]
+        idle = [id_ for id_ in self._conversations if id_ not in self._live][:-1]  # never the newest
+        blocks = sum(map(size, self._conversations.values()))
+        for id_ in idle:
+            if len(self._conversations) <= self._capacity and blocks <= self._capacity_blocks:
+                return
+            blocks -= size(self._conversations.pop(id_))
+
+
+def size(conversation: Conversation) -> int:
+    """Blocks that it holds in memory, those that an undo brings back too."""
+    turns = {
+        turn.key: turn for turns in (*conversation.past, *conversation.future, conversation.turns) for turn in turns
+    }
+    return sum(len(turn.reply.blocks) for turn in turns.values())

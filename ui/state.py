@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from engine.config import Message
+from engine.config import DecodingParams, Message
 from engine.events import (
     Event,
     Finished,
@@ -24,7 +24,7 @@ from engine.events import (
     TokenDecision,
 )
 from engine.stats import Summary, Tally
-from ui.course import Course, Played, played
+from ui.course import Course, played
 
 
 class Kind(StrEnum):
@@ -51,19 +51,23 @@ _KIND_OF_SOURCE = {
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One token as shown. `special` names a control token or a fragment of a character, which have no text."""
+    """One token as shown. `special` names a control token or a fragment of a character, which have no text.
+
+    prob: the target's probability of it without temperature and filters, where that was asked for.
+    """
 
     kind: Kind
     text: str
     special: str = ""
+    prob: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one event added: tokens, and of a round how they came about. It never changes, so it is sent to the browser once."""
+    """One event of a reply and the tokens that it added, none at the end. It never changes, so it is sent to the browser once."""
 
-    pieces: tuple[Piece, ...]
-    played: Played | None = None
+    event: Prefilled | Round | Finished
+    pieces: tuple[Piece, ...] = ()
 
 
 class Phase(StrEnum):
@@ -95,24 +99,52 @@ class Reply:
         """The reply as the model wrote it, without the drafts that were lost."""
         return "".join(piece.text for block in self.blocks for piece in block.pieces if piece.kind not in LOST)
 
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return tuple(token.id for block in self.blocks for token in tokens_of(block.event))
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a reply was written by and with. drafters: those that there were."""
+
+    target: str
+    weights: str
+    kernel: str
+    device: str
+    exact: bool
+    context_len: int
+    drafters: tuple[str, ...]
+    params: DecodingParams
+    system: str = ""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message and its reply. `key` is unique in its conversation; a retry makes a turn with a new key."""
+    """A message and its reply. `key` is unique in its conversation; whatever writes the reply again makes a new turn."""
 
     key: int
     user: str
     reply: Reply = field(default_factory=Reply)
+    about: About | None = None
+
+
+Turns = tuple[Turn, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """`tally` sums over all replies ever written here, also those that a retry replaced: they were measured too."""
+    """`tally` sums over all replies ever written here, also those that were replaced: they were measured too.
+
+    past, future: what `turns` was before the changes that can be undone, and after those that were, newest last.
+    """
 
     id: str
-    turns: tuple[Turn, ...] = ()
+    turns: Turns = ()
     tally: Tally = field(default_factory=Tally)
     next_key: int = 1
+    past: tuple[Turns, ...] = ()
+    future: tuple[Turns, ...] = ()
 
 
 def reduce(reply: Reply, event: Event) -> Reply:
@@ -129,15 +161,15 @@ def advance(reply: Reply, events: Sequence[Event]) -> Reply:
         if isinstance(event, Prefilling):
             reply = replace(reply, read=event.done / event.prompt_tokens)
         elif isinstance(event, Prefilled):
-            if event.token is not None:
-                blocks.append(Block((_emitted(event.token),)))
+            blocks.append(Block(event, () if event.token is None else (_emitted(event.token),)))
             reply = replace(reply, phase=Phase.RUNNING, seed=event.seed)
         elif isinstance(event, Round):
-            blocks.append(Block(round_pieces(event), played(event)))
+            blocks.append(Block(event, round_pieces(event)))
             course = course.add(played(event))
             if event.k_reason is KReason.DRAFTER_CONTEXT and event.k_requested == 0:
                 reply = replace(reply, outgrown=True)
         else:
+            blocks.append(Block(event))
             reply = _finished(reply, event)
     return replace(reply, blocks=(*reply.blocks, *blocks), tally=tally, course=course)
 
@@ -161,20 +193,54 @@ def round_pieces(round_: Round) -> tuple[Piece, ...]:
     return (*before, *(_lost(decision) for decision in lost), *after)
 
 
+def tokens_of(event: Event) -> tuple[Token, ...]:
+    """What an event added to the reply."""
+    if isinstance(event, Prefilled):
+        return () if event.token is None else (event.token,)
+    return event.tokens if isinstance(event, Round) else ()
+
+
 def _emitted(token: Token) -> Piece:
-    return Piece(_KIND_OF_SOURCE[token.source], token.text, token.special)
+    return Piece(_KIND_OF_SOURCE[token.source], token.text, token.special, token.raw_prob)
 
 
 def _lost(decision: TokenDecision) -> Piece:
     kind = Kind.REJECTED if decision.outcome is Outcome.REJECTED else Kind.DISCARDED
-    return Piece(kind, decision.text, decision.special)
+    prob = decision.detail.raw_target_prob if decision.detail else None
+    return Piece(kind, decision.text, decision.special, prob)
 
 
-def begin(conversation: Conversation, user: str, replace_last: bool = False) -> Conversation:
-    """A new turn at the end, or in place of the last one."""
-    kept = conversation.turns[:-1] if replace_last else conversation.turns
-    turn = Turn(conversation.next_key, user)
-    return replace(conversation, turns=(*kept, turn), next_key=conversation.next_key + 1)
+UNDO_DEPTH = 20
+"""How many changes of a conversation can be undone."""
+
+
+def begin(conversation: Conversation, user: str, keep: int | None = None, about: About | None = None) -> Conversation:
+    """A new turn behind the first `keep` ones (None: all), in place of those after them."""
+    turn = Turn(conversation.next_key, user, about=about)
+    past = (*conversation.past, conversation.turns)[-UNDO_DEPTH:]
+    turns = (*conversation.turns[:keep], turn)
+    return replace(conversation, turns=turns, next_key=turn.key + 1, past=past, future=())
+
+
+def undo(conversation: Conversation) -> Conversation:
+    """As it was before its last change, if there was one."""
+    if not conversation.past:
+        return conversation
+    *past, turns = conversation.past
+    return replace(conversation, turns=turns, past=tuple(past), future=(*conversation.future, conversation.turns))
+
+
+def redo(conversation: Conversation) -> Conversation:
+    """The opposite of `undo`."""
+    if not conversation.future:
+        return conversation
+    *future, turns = conversation.future
+    return replace(conversation, turns=turns, past=(*conversation.past, conversation.turns), future=tuple(future))
+
+
+def index_of(conversation: Conversation, key: int) -> int | None:
+    """Where the turn of that key is."""
+    return next((i for i, turn in enumerate(conversation.turns) if turn.key == key), None)
 
 
 def progress(conversation: Conversation, key: int, events: Sequence[Event]) -> Conversation:
@@ -196,8 +262,8 @@ def abandon(conversation: Conversation, key: int) -> Conversation:
     last = conversation.turns[-1]
     if last.reply.phase is Phase.FINISHED:
         return conversation
-    reply = replace(last.reply, phase=Phase.FINISHED, reason=FinishReason.CANCELLED)
-    return replace(conversation, turns=(*conversation.turns[:-1], replace(last, reply=reply)))
+    end = Finished(FinishReason.CANCELLED, last.reply.text, last.reply.token_ids)
+    return progress(conversation, key, [end])
 
 
 def prompt(system: str, turns: Iterable[Turn], user: str) -> tuple[Message, ...]:

@@ -74,14 +74,14 @@ TEXT: dict[str, tuple[str, str]] = {
         "写到 {count} 个 token 就截断了。想让它写完，就调大“回答上限”。",
     ),
     "end.context": (
-        "The model's memory is full. Clear the conversation to start afresh.",
-        "模型的上下文已经用完。清空对话后可以重新开始。",
+        "The model's memory is full. Start a new chat to go on.",
+        "模型的上下文已经用完。新建一个对话就可以继续。",
     ),
     "end.cancelled": ("Stopped. What was written is kept.", "已停止，写好的部分都保留着。"),
     "end.cancelled.empty": ("Stopped before the first word.", "还没开始写就停下了。"),
     "end.error": (
-        "Something went wrong: {message} What was written is kept; press Retry to try again.",
-        "出错了：{message} 已写的部分都在，可以点“重试”。",
+        "Something went wrong: {message} What was written is kept; press Again under it to try once more.",
+        "出错了：{message} 已写的部分都在，可以点下面的“重写”。",
     ),
     "end.drafter_context": (
         "The conversation outgrew the drafter's memory: from there on it was written without guesses.",
@@ -98,6 +98,34 @@ TEXT: dict[str, tuple[str, str]] = {
     # screen reader
     "say.started": ("The reply has started.", "开始回答了。"),
     "say.finished": ("The reply is finished: {tokens} {tokens:token|tokens}.", "回答结束，共 {tokens} 个 token。"),
+    # under a message
+    "act.edit": ("Edit", "编辑"),
+    "act.copy": ("Copy", "复制"),
+    "act.copied": ("Copied", "已复制"),
+    "act.again": ("Again", "重写"),
+    "act.reseed": ("Other seed", "换个种子"),
+    "edit.label": ("Edit your message", "编辑这条消息"),
+    "edit.send": ("Send", "发送"),
+    "edit.cancel": ("Cancel", "取消"),
+    "edit.note": (
+        "What came after it goes; Undo brings it back.",
+        "后面的内容会被替换掉，可以用“撤销”找回来。",
+    ),
+    "foot.speed": ("{value} tokens/s", "{value} token/秒"),
+    "foot.speedup": ("{value} plain speed", "普通解码的 {value}"),
+    "foot.alpha": ("α {value}", "α {value}"),
+    "foot.tau": ("τ {value}", "τ {value}"),
+    "foot.ttft": ("first token {value}", "首个 token {value}"),
+    # context meter
+    "meter.used": ("{used} of {context} tokens of context used, {left} left", "上下文已用 {used} / {context} 个 token，还剩 {left} 个"),
+    "meter.asking": (
+        "with this message {used} of {context} tokens of context, {left} left",
+        "加上这条消息，上下文 {used} / {context} 个 token，还剩 {left} 个",
+    ),
+    "meter.too_long": (
+        "too long: {count} tokens with the conversation so far; the model reads fewer than {context}",
+        "太长：连同前面的对话共 {count} 个 token，模型最多读 {context} 个（含回答）",
+    ),
     # special tokens
     "special.end_of_turn": ("end of turn", "回合结束"),
     "special.start_of_turn": ("start of turn", "回合开始"),
@@ -110,11 +138,21 @@ TEXT: dict[str, tuple[str, str]] = {
     "legend.recovered": ("the model's own word instead", "换成大模型自己的词"),
     "legend.bonus": ("one extra, all guesses were right", "全猜中时多送一个"),
     "legend.plain": ("written without guessing", "没有猜，直接写的"),
+    "legend.first.green": (
+        "Green: the small model guessed it and the big one agreed, so it came almost free.",
+        "绿色：小模型猜中、大模型认可的词，几乎白赚。",
+    ),
+    "legend.first.red": (
+        "Red, struck through: guessed wrong and thrown away. It is no part of the answer.",
+        "红色带删除线：猜错、扔掉的词，不算在回答里。",
+    ),
     "legend.round": (
         "Point at a word or tap it to see its round; with the keyboard, ← and → in the conversation.",
         "把指针移到词上，或者点一下，就能看到它那一轮；键盘：在对话区按 ← →。",
     ),
+    "legend.colours": ("Colour the words", "给词上色"),
     "legend.hide": ("Hide wrong guesses", "隐藏猜错的词"),
+    "legend.shade": ("Shade unlikely words", "越少见的词底色越深"),
     # live panel
     "panel.title": ("Speed", "速度"),
     "panel.unit": ("tokens/s", "token/秒"),
@@ -187,8 +225,8 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "button.send": ("Send", "发送"),
     "button.stop": ("Stop", "停止"),
-    "button.retry": ("Retry", "重试"),
-    "button.clear": ("Clear", "清空"),
+    "button.undo": ("Undo", "撤销"),
+    "button.redo": ("Redo", "恢复"),
     # settings
     "settings.title": ("Settings", "设置"),
     "auto_k.label": ("Choose K automatically", "自动选择 K"),
@@ -301,31 +339,15 @@ TEXT: dict[str, tuple[str, str]] = {
         "这个对话里的回答还没写完。先点“停止”，或者等它写完。",
     ),
     "notice.unsent": ("Not sent. Your message is kept.", "没有发出。你写的消息还在。"),
-    "notice.nothing": ("There is no reply to retry yet.", "还没有可以重试的回答。"),
-    "notice.range": (
-        "“{label}” must be between {low} and {high}. Your message is kept.",
-        "“{label}”要在 {low} 到 {high} 之间。你写的消息还在。",
-    ),
-    "notice.whole": (
-        "“{label}” must be a whole number from {low} to {high}. Your message is kept.",
-        "“{label}”要填 {low} 到 {high} 的整数。你写的消息还在。",
-    ),
-    "notice.choice": (
-        "“{label}” must be one of: {choices}. Your message is kept.",
-        "“{label}”只能是：{choices}。你写的消息还在。",
-    ),
-    "notice.seed": (
-        "“{label}” must be blank or a whole number from 0 up. Your message is kept.",
-        "“{label}”留空，或者填一个不小于 0 的整数。你写的消息还在。",
-    ),
+    "notice.nothing": ("That message is no longer there.", "那条消息已经不在了。"),
     "notice.paste": (
         "Too long to paste: the box takes at most 100,000 characters. What was in it is unchanged.",
         "粘贴的内容太长了：输入框最多放 100,000 个字符。框里原来的内容没有变。",
     ),
     "notice.context": (
         "Too long: {prompt} tokens, and the model reads at most {context}. "
-        "Shorten the message or clear the conversation. Your message is kept.",
-        "太长了：共 {prompt} 个 token，模型最多读 {context} 个。缩短消息，或者清空对话。你写的消息还在。",
+        "Shorten the message or start a new chat. Your message is kept.",
+        "太长了：共 {prompt} 个 token，模型最多读 {context} 个。缩短消息，或者新建一个对话。你写的消息还在。",
     ),
     "notice.full": (
         "Too many people are waiting right now. Try again in a moment. Your message is kept.",
@@ -336,9 +358,152 @@ TEXT: dict[str, tuple[str, str]] = {
         "Something went wrong inside Greenlight; its terminal has the details. What was written is kept: try again.",
         "Greenlight 内部出错了，详情在终端里。写好的内容都还在，请再试一次。",
     ),
+    "notice.unreadable": (
+        "This chat was saved in a form that this version cannot read. It is kept in your browser as it is.",
+        "这个对话的保存格式当前版本读不了。它仍原样保存在你的浏览器里。",
+    ),
     # examples
     "examples.good": ("Guessing pays off", "猜得准，快得多"),
     "examples.bad": ("Guessing hardly helps", "很难猜，快不了"),
+    # charts
+    "charts.title": ("Charts of the latest reply", "最新一段回答的图表"),
+    "charts.failed": (
+        "The charts cannot be drawn, because Plotly's script did not load. The tables hold every number; "
+        "close and open this section to try again.",
+        "图表画不出来，因为 Plotly 的脚本没有加载成功。表格里的数字是完整的；收起再展开这一栏可以重试。",
+    ),
+    "charts.speed": ("Speed over the reply", "写得多快"),
+    "charts.acceptance": ("Guesses that were right", "猜中了多少"),
+    "charts.lengths": ("Tokens a round", "每轮写几个 token"),
+    "charts.time": ("Where the time goes", "时间花在哪里"),
+    "charts.this": ("this reply", "这段回答"),
+    "charts.plain": ("plain, measured", "普通解码（实测）"),
+    "charts.plain.measured": ("plain, n = {n}", "普通解码，n = {n}"),
+    "charts.whole": ("whole reply", "整段回答"),
+    "charts.all": ("all", "合计"),
+    "charts.share": ("share", "占比"),
+    "charts.part": ("part", "部分"),
+    "charts.seconds": ("time", "用时"),
+    "charts.draft": ("guessing", "猜"),
+    "charts.verify": ("big model", "大模型"),
+    "charts.sample": ("sampling", "采样"),
+    "charts.other": ("the rest", "其他"),
+    "charts.axis.tokens": ("tokens written", "已写的 token 数"),
+    "charts.axis.speed": ("tokens/s", "token/秒"),
+    "charts.axis.place": ("guess in its round", "一轮里的第几个猜测"),
+    "charts.axis.right": ("right / checked", "猜中 ÷ 检查"),
+    "charts.axis.length": ("tokens in the round", "一轮写的 token 数"),
+    "charts.axis.rounds": ("rounds", "轮数"),
+    "charts.axis.share": ("share of the computing time", "占计算时间的比例"),
+    "charts.speed.both": (
+        "{spec} tokens/s, where plain decoding writes {plain}: {speedup}.",
+        "每秒 {spec} 个 token，普通解码是 {plain} 个：{speedup}。",
+    ),
+    "charts.speed.alone": (
+        "{spec} tokens/s. Plain decoding has not been measured in this reply.",
+        "每秒 {spec} 个 token。这段回答里还没有测到普通解码的速度。",
+    ),
+    "charts.speed.plain": ("{plain} tokens/s, all of it plain decoding.", "每秒 {plain} 个 token，全部是普通解码。"),
+    "charts.speed.table": (
+        "Speed by stretch of the reply. The curve is the mean of the latest {window:g} s of computing.",
+        "回答各段的速度。曲线是最近 {window:g} 秒计算时间里的平均值。",
+    ),
+    "charts.acceptance.none": ("No guess has been checked in this reply.", "这段回答里还没有检查过猜测。"),
+    "charts.acceptance.first": (
+        "{accepted} of {tested} {tested:first guess was|first guesses were} right.",
+        "每轮的第一个猜测：检查了 {tested} 个，猜中 {accepted} 个。",
+    ),
+    "charts.acceptance.table": (
+        "By place in the round. Only guesses that were checked count.",
+        "按在一轮里的位置。只算检查过的猜测。",
+    ),
+    "charts.lengths.none": ("There has been no speculative round in this reply.", "这段回答里还没有推测轮。"),
+    "charts.lengths.mean": (
+        "A speculative round wrote {tau} tokens on average; a plain one writes 1.",
+        "推测轮平均写 {tau} 个 token；普通解码每轮写 1 个。",
+    ),
+    "charts.lengths.table": ("Speculative rounds by the tokens that they wrote.", "按写出的 token 数统计推测轮。"),
+    "charts.time.split": (
+        "Guessing took {draft} of the computing time, the big model {verify}.",
+        "计算时间里，猜占 {draft}，大模型占 {verify}。",
+    ),
+    "charts.time.table": (
+        "Computing after the first token, plain measurements included.",
+        "首个 token 之后的计算时间，包括测普通解码的部分。",
+    ),
+    # settings: groups, presets, corrections
+    "group.decoding": ("Decoding", "解码"),
+    "group.sampling": ("Sampling", "采样"),
+    "group.limits": ("Length and stopping", "长度与停止"),
+    "group.system": ("System prompt", "系统提示"),
+    "presets.label": ("Presets", "预设"),
+    "preset.precise": ("Precise", "精确"),
+    "preset.precise.help": ("The likeliest word each time.", "每次都选最可能的词。"),
+    "preset.balanced": ("Balanced", "均衡"),
+    "preset.balanced.help": ("Some variety, few slips.", "有些变化，很少跑偏。"),
+    "preset.creative": ("Creative", "发散"),
+    "preset.creative.help": ("Varied; harder to guess.", "变化多，更难猜中。"),
+    "preset.show_off": ("Show-off", "秀速度"),
+    "preset.show_off.help": ("Long and greedy: guessing at its best.", "又长又确定，最能看出推测的快。"),
+    "settings.reset": ("Reset settings", "恢复默认设置"),
+    "settings.kept": ("Settings are remembered in this browser only.", "设置只保存在这个浏览器里。"),
+    "top_k.label": ("Top-k", "Top-k"),
+    "top_k.help": ("Draw only from this many of the likeliest tokens. 0 is off.", "只在最可能的这么多个词里抽。0 表示不限制。"),
+    "min_p.label": ("Min-p", "Min-p"),
+    "min_p.help": (
+        "Leave out tokens below this share of the likeliest one's probability. 0 is off.",
+        "概率不到最可能的词的这个比例，就不抽。0 表示不限制。",
+    ),
+    "repetition_penalty.label": ("Repetition penalty", "重复惩罚"),
+    "repetition_penalty.help": (
+        "Above 1: less of what prompt and reply already hold. 1 is off.",
+        "大于 1：提示和回答里出现过的词少用。1 表示关闭。",
+    ),
+    "frequency_penalty.label": ("Frequency penalty", "频率惩罚"),
+    "frequency_penalty.help": (
+        "Above 0: the more often the reply has used a token, the less likely. 0 is off.",
+        "大于 0：回答里用得越多的词，越不容易再用。0 表示关闭。",
+    ),
+    "presence_penalty.label": ("Presence penalty", "出现惩罚"),
+    "presence_penalty.help": (
+        "Above 0: a token that the reply has used once is less likely. 0 is off.",
+        "大于 0：回答里用过的词不容易再用。0 表示关闭。",
+    ),
+    "stop.label": ("Stop at", "遇到就停"),
+    "stop.help": (
+        "One text a line; the reply ends before the first that comes up. \\n stands for a line break.",
+        "每行一段文字，回答遇到其中任何一段就停在它前面。\\n 表示换行。",
+    ),
+    "seed.dice": ("Draw a seed", "随机抽一个种子"),
+    "seed.lock": ("Keep the last reply's seed", "固定用上一次回答的种子"),
+    "correct.range": (
+        "“{label}” goes from {low} to {high}: {used} is used instead of {given}.",
+        "“{label}”的范围是 {low} 到 {high}：{given} 改为 {used}。",
+    ),
+    "correct.whole": (
+        "“{label}” takes whole numbers from {low} to {high}: {used} is used instead of {given}.",
+        "“{label}”要填 {low} 到 {high} 的整数：{given} 改为 {used}。",
+    ),
+    "correct.number": (
+        "“{label}” needs a number from {low} to {high}: {used} is used.",
+        "“{label}”要填 {low} 到 {high} 之间的数：先用 {used}。",
+    ),
+    "correct.choice": (
+        "“{label}”: {given} is not available here, {used} is used instead.",
+        "“{label}”：这里没有{given}，改用{used}。",
+    ),
+    "correct.seed": (
+        "“{label}” is blank or a whole number from 0 up: a new one is drawn instead of {given}.",
+        "“{label}”留空，或者填不小于 0 的整数：{given} 不能用，改为随机。",
+    ),
+    "correct.stop": (
+        "“{label}” takes up to 16 lines of up to 200 characters: what is beyond that was left out.",
+        "“{label}”最多 16 行，每行最多 200 个字符：多出来的已去掉。",
+    ),
+    "correct.unreadable": (
+        "“{label}” could not be read: its usual value is used.",
+        "“{label}”读不出来：改用默认值。",
+    ),
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import gradio as gr
 
+from ui import page
 from ui.examples import ASSETS
 
 SANS = ("system-ui", "PingFang SC", "Microsoft YaHei", "Noto Sans CJK SC", "sans-serif")
@@ -22,7 +23,7 @@ def theme() -> gr.themes.Base:
     base = gr.themes.Base(
         primary_hue=GREEN, secondary_hue=GREEN, neutral_hue=gr.themes.colors.neutral, font=SANS, font_mono=MONO
     )
-    # The colours themselves are variables of assets/style.css, which also knows the dark ones.
+    # The colours themselves are variables of assets/style/colours.css, which also knows the dark ones.
     both_modes = {
         "body_background_fill": "var(--gl-ground)",
         "body_text_color": "var(--gl-text)",
@@ -58,7 +59,7 @@ def dress() -> dict[str, Any]:
     """Arguments for `Blocks.launch` that decide how the page looks; Gradio 6 takes them there."""
     return {
         "theme": theme(),
-        "css": (ASSETS / "style.css").read_text(encoding="utf-8"),
+        "css": page.style(),
         "favicon_path": str(ASSETS / "logo.svg"),
         "footer_links": [],
     }

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from engine.config import DecodingParams
 from engine.engine import State, Status
 from engine.events import FinishReason
-from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script
+from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script, play
 from ui import handlers as module
 from ui.controls import TABLE, Options
 from ui.handlers import Handlers, readable
 from ui.patches import Patch, packed
 from ui.render import both
 from ui.sessions import Sessions
-from ui.state import Phase
+from ui.state import Phase, Reply, Turn, advance
 
 VALUES = [control.default for control in TABLE]
 
@@ -43,10 +45,10 @@ async def everything(patches: AsyncGenerator[Patch, None]) -> list[Patch]:
 
 
 class Page:
-    """Applies patches as assets/page.js does, and can miss some."""
+    """Applies patches as assets/page/patches.js does, and can miss some."""
 
     def __init__(self) -> None:
-        self.turns: dict[int, list[str]] = {}
+        self.turns: dict[int, list[Any]] = {}
         self.torn = False
         self.last: Patch = {}
 
@@ -55,7 +57,7 @@ class Page:
         self.turns = {key: have for key, have in self.turns.items() if key in patch["keys"]}
         self.torn = False
         for turn in patch["turns"]:
-            if turn["key"] not in self.turns and not turn["head"]:
+            if turn["key"] not in self.turns and "head" not in turn:
                 self.torn = True
                 continue
             have = self.turns.setdefault(turn["key"], [])
@@ -130,23 +132,21 @@ def test_messages_are_kept_as_typed_but_can_be_encoded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "bad", "words"),
+    ("field", "bad", "used"),
     [
-        ("num_speculative_tokens", 99, "0 to 16"),
-        ("temperature", "hot", "between 0 and 2"),
-        ("seed", "x", "Seed"),
-        ("drafter", "magic", "n-gram"),
+        ("num_speculative_tokens", 99, lambda params: params.num_speculative_tokens in (None, 16)),
+        ("temperature", 9, lambda params: params.sampling.temperature == 2),
+        ("seed", "x", lambda params: params.sampling.seed is None),
+        ("drafter", "magic", lambda params: params.drafter == "auto"),
     ],
 )
-def test_a_wrong_setting_is_one_sentence_and_loses_nothing(
-    engine: FakeEngine, field: str, bad: object, words: str
+def test_a_wrong_setting_is_corrected_and_said(
+    engine: FakeEngine, field: str, bad: object, used: Callable[[DecodingParams], bool]
 ) -> None:
     handlers, id_ = new(engine)
-    (patch,) = run(lambda: everything(handlers.send(id_, "hello", with_values(**{field: bad}))))
-    assert (
-        words in patch["notice"] and "Your message is kept" in patch["notice"] and "你写的消息还在" in patch["notice"]
-    )
-    assert "took" not in patch and not engine.asked and not patch["running"]
+    *_, last = run(lambda: everything(handlers.send(id_, "hello", with_values(**{field: bad}))))
+    assert 'class="en"' in last["notice"] and 'class="zh"' in last["notice"]
+    assert last["took"] == 1 and used(engine.asked[0].params)
 
 
 def test_a_message_longer_than_the_context_is_refused_with_its_length(engine: FakeEngine) -> None:
@@ -244,7 +244,7 @@ def test_retry_writes_the_last_reply_again(engine: FakeEngine) -> None:
     page = Page()
     for patch in run(lambda: everything(handlers.send(id_, "hello", VALUES))):
         page.apply(patch)
-    for patch in run(lambda: everything(handlers.retry(id_, VALUES))):
+    for patch in run(lambda: everything(handlers.retry(id_, 1, VALUES, True))):
         page.apply(patch)
     assert list(page.turns) == [2] and not page.torn
     assert engine.asked[0].messages == engine.asked[1].messages
@@ -253,29 +253,157 @@ def test_retry_writes_the_last_reply_again(engine: FakeEngine) -> None:
 def test_a_retry_that_is_refused_keeps_the_reply(engine: FakeEngine) -> None:
     handlers, id_ = new(engine)
     run(lambda: everything(handlers.send(id_, "hello", VALUES)))
-    (patch,) = run(lambda: everything(handlers.retry(id_, with_values(temperature=9))))
+    engine.busy = True
+    (patch,) = run(lambda: everything(handlers.retry(id_, 1, VALUES, True)))
     assert patch["keys"] == [1] and handlers.sessions.open(id_).turns[0].reply.text
 
 
-def test_retry_without_a_reply_says_so(engine: FakeEngine) -> None:
+def test_a_retry_with_the_same_seed_or_another(engine: FakeEngine) -> None:
     handlers, id_ = new(engine)
-    (patch,) = run(lambda: everything(handlers.retry(id_, VALUES)))
-    assert patch["notice"] == both("notice.nothing")
+    run(lambda: everything(handlers.send(id_, "hello", with_values(seed="41"))))
+    run(lambda: everything(handlers.retry(id_, 1, VALUES, True)))
+    run(lambda: everything(handlers.retry(id_, 2, with_values(seed="43"), False)))
+    run(lambda: everything(handlers.retry(id_, 3, with_values(seed="43"), True)))
+    seeds = [asked.params.sampling.seed for asked in engine.asked]
+    assert seeds == [41, 41, None, 7]  # the engine picked 7 where none was given
 
 
-def test_clear_in_the_middle_of_a_reply(engine: FakeEngine) -> None:
+def test_an_edited_message_takes_the_place_of_what_came_after_it(engine: FakeEngine) -> None:
+    handlers, id_ = new(engine)
+    for message in ("one", "two", "three"):
+        run(lambda message=message: everything(handlers.send(id_, message, VALUES)))
+    patch = run(lambda: everything(handlers.edit(id_, 2, "zwei", VALUES)))[-1]
+    assert patch["keys"] == [1, 4]
+    first = handlers.sessions.open(id_).turns[0].reply.text
+    assert [message.content for message in engine.asked[-1].messages] == ["one", first, "zwei"]
+    undone = handlers.undo(id_)
+    assert undone["keys"] == [1, 2, 3] and undone["redo"] and undone["taken_back"] == ""
+    assert handlers.undo(id_, again=True)["keys"] == [1, 4]
+
+
+@pytest.mark.parametrize("message", ["", " \u200b"])
+def test_an_edit_to_nothing_is_a_hint(engine: FakeEngine, message: str) -> None:
+    handlers, id_ = new(engine)
+    run(lambda: everything(handlers.send(id_, "one", VALUES)))
+    (patch,) = run(lambda: everything(handlers.edit(id_, 1, message, VALUES)))
+    assert patch["notice"] == both("notice.empty") and patch["keys"] == [1]
+
+
+def test_an_edit_of_what_is_gone_says_so(engine: FakeEngine) -> None:
+    handlers, id_ = new(engine)
+    (patch,) = run(lambda: everything(handlers.edit(id_, 5, "hello", VALUES)))
+    assert patch["notice"] == both("notice.nothing") and not engine.asked
+
+
+def test_undo_of_a_message_puts_it_back_into_the_box(engine: FakeEngine) -> None:
+    handlers, id_ = new(engine)
+    run(lambda: everything(handlers.send(id_, "hello", VALUES)))
+    run(lambda: everything(handlers.send(id_, "more", VALUES)))
+    patch = handlers.undo(id_)
+    assert (patch["keys"], patch["taken_back"], patch["undo"], patch["redo"]) == ([1], "more", True, True)
+    assert handlers.undo(id_)["taken_back"] == "hello"
+    assert handlers.undo(id_)["keys"] == []  # nothing more to undo
+    assert handlers.undo(id_, again=True)["keys"] == [1]
+    run(lambda: everything(handlers.send(id_, "other", VALUES)))
+    assert not handlers.sync(id_)["redo"]
+
+
+def test_undo_in_the_middle_of_a_reply_stops_it(engine: FakeEngine) -> None:
     engine.hold_after = 10
     handlers, id_ = new(engine)
 
     async def story() -> Patch:
-        cleared: Patch = {}
-        async for _ in handlers.send(id_, "hello", VALUES):
-            cleared = cleared or handlers.clear(id_)
-        return cleared
+        undone: Patch = {}
+        async for patch in handlers.send(id_, "hello", VALUES):
+            if not undone and patch["turns"][-1]["blocks"]:
+                undone = handlers.undo(id_)
+        return undone
 
     patch = run(story)
-    assert patch["keys"] == [] and patch["conversation"] != id_ and not patch["running"]
+    assert patch["keys"] == [] and patch["taken_back"] == "hello" and not patch["running"]
+    assert engine.asked[0].stream.cancelled
+    kept = handlers.undo(id_, again=True)["turns"][0]
+    assert kept["phase"] == "finished" and kept["blocks"]
+
+
+def test_the_page_is_told_how_full_the_context_is(engine: FakeEngine) -> None:
+    engine.context_len = 400
+    handlers, id_ = new(engine)
+    assert "0 of 400" in handlers.sync(id_)["meter"]
+    run(lambda: everything(handlers.send(id_, "hello", VALUES)))
+    tally = handlers.sessions.open(id_).turns[0].reply.tally
+    assert f"{tally.prompt_tokens + tally.tokens} of 400" in handlers.sync(id_)["meter"]
+
+    def asked(text: str) -> Patch:
+        return run(lambda: handlers.answer(id_, "meter", {"text": text}))
+
+    assert "with this message" in asked("one two three")["meter"]
+    assert "too long: " in asked("word " * 500)["meter"]
+    assert "with this message" not in asked("  ")["meter"]
+
+
+@pytest.mark.parametrize("what", ["card", "prose", "charts", "meter", "nonsense"])
+@pytest.mark.parametrize(
+    "args", [{}, {"key": 1}, {"key": "1", "from": "x"}, {"key": [], "from": -3, "block": 99, "piece": {}}]
+)
+def test_whatever_a_page_asks_for_never_fails(engine: FakeEngine, what: str, args: dict[str, object]) -> None:
+    handlers, id_ = new(engine)
+    run(lambda: handlers.answer(id_, what, args))
+    run(lambda: everything(handlers.send(id_, "hello", VALUES)))
+    run(lambda: handlers.answer(id_, what, args))
+    assert run(lambda: handlers.answer("not ours", what, args)) is None
+
+
+def test_retry_without_a_reply_says_so(engine: FakeEngine) -> None:
+    handlers, id_ = new(engine)
+    (patch,) = run(lambda: everything(handlers.retry(id_, 1, VALUES, True)))
+    assert patch["notice"] == both("notice.nothing")
+
+
+def test_deleting_in_the_middle_of_a_reply(engine: FakeEngine) -> None:
+    engine.hold_after = 10
+    handlers, id_ = new(engine)
+
+    async def story() -> None:
+        async for _ in handlers.send(id_, "hello", VALUES):
+            handlers.delete(id_)
+
+    run(story)
     assert engine.asked[0].stream.cancelled and handlers.sessions.find(id_) is None
+    assert handlers.sync(id_)["unknown"]
+
+
+def test_a_conversation_comes_back_from_its_browser(engine: FakeEngine) -> None:
+    handlers, id_ = new(engine)
+    run(lambda: everything(handlers.send(id_, "hello", VALUES)))
+    before = handlers.sync(id_)
+    turns = [
+        {"user": turn["user"], "about": turn["about"], "rows": [row for _, row in turn["blocks"]]}
+        for turn in before["turns"]
+    ]
+    record = json.loads(json.dumps({"greenlight_chat": 1, "id": id_, "turns": turns}))
+    restarted, _ = new(engine)
+    assert restarted.sync(id_)["unknown"]
+    (patch,) = run(lambda: everything(restarted.send(id_, "more", VALUES)))
+    assert patch["unknown"] and len(engine.asked) == 1
+    after = restarted.restore(record)
+    assert [turn["blocks"] for turn in after["turns"]] == [turn["blocks"] for turn in before["turns"]]
+    assert after["figures"]["alpha"] == before["figures"]["alpha"]
+    run(lambda: everything(restarted.send(id_, "more", VALUES)))
+    assert [message.role for message in engine.asked[-1].messages] == ["user", "assistant", "user"]
+
+
+def test_what_came_back_never_replaces_what_is_known(engine: FakeEngine) -> None:
+    handlers, id_ = new(engine)
+    run(lambda: everything(handlers.send(id_, "hello", VALUES)))
+    assert handlers.restore({"greenlight_chat": 1, "id": id_, "turns": []})["keys"] == [1]
+
+
+@pytest.mark.parametrize("record", [None, {}, {"greenlight_chat": 2}, {"greenlight_chat": 1, "id": "x", "turns": []}])
+def test_a_record_that_cannot_be_read_is_said(engine: FakeEngine, record: object) -> None:
+    handlers, _ = new(engine)
+    patch = handlers.restore(record)
+    assert patch["unknown"] and patch["notice"] == both("notice.unreadable")
 
 
 def test_one_reply_at_a_time_in_one_conversation(engine: FakeEngine) -> None:
@@ -305,9 +433,9 @@ def test_nobody_sees_or_stops_anything_of_another(engine: FakeEngine) -> None:
         await anext(other)
         handlers.stop(ours)
         assert [asked.stream.cancelled for asked in engine.asked] == [True, False]
-        handlers.clear(ours)
+        handlers.delete(ours)
         handlers.stop("guess")
-        assert handlers.sync("guess")["keys"] == []
+        assert handlers.sync("guess")["unknown"] and handlers.sync("guess")["keys"] == []
         assert not engine.asked[1].stream.cancelled
         await mine.aclose()
         await other.aclose()
@@ -393,7 +521,7 @@ def test_a_reload_shows_the_conversation_again(engine: FakeEngine) -> None:
     run(lambda: everything(handlers.send(id_, "hello", VALUES)))
     patch = handlers.sync(id_)
     assert patch["conversation"] == id_ and patch["turns"][0]["from"] == 0 and "hello" in patch["turns"][0]["head"]
-    assert handlers.sync("made up")["conversation"] not in ("made up", id_)
+    assert handlers.sync("made up")["unknown"] and handlers.sync("")["conversation"] not in ("", id_)
 
 
 def test_conversations_are_bounded_and_the_busy_ones_stay() -> None:
@@ -403,6 +531,16 @@ def test_conversations_are_bounded_and_the_busy_ones_stay() -> None:
     others = [sessions.open("").id for _ in range(5)]
     assert sessions.find(first.id) and [bool(sessions.find(id_)) for id_ in others] == [False] * 3 + [True] * 2
     sessions.end(first.id, live)
+
+
+def test_conversations_are_bounded_by_what_they_hold() -> None:
+    reply = advance(Reply(), play(Script(), DecodingParams()))
+    sessions = Sessions(capacity_blocks=3 * len(reply.blocks))
+    long = [sessions.open("") for _ in range(5)]
+    for conversation in long:
+        sessions.put(replace(conversation, turns=(Turn(1, "hello", reply),)))
+    newest = sessions.open("")
+    assert [bool(sessions.find(one.id)) for one in (*long, newest)] == [False] * 2 + [True] * 4
 
 
 def test_the_settings_reach_the_engine(engine: FakeEngine) -> None:

@@ -214,31 +214,65 @@ def test_typing_goes_on_while_a_reply_is_written(page: Visit, engine: FakeEngine
     assert page.page.input_value("#gl-box textarea") == "my next thought"
 
 
-def test_retry_and_clear(page: Visit, engine: FakeEngine) -> None:
+def test_a_reply_once_more_with_the_same_seed_and_another(page: Visit, engine: FakeEngine) -> None:
     page.send("hello")
     page.wait_turns(1)
-    page.page.click("#gl-retry")
-    until(lambda: len(engine.asked) == 2)
-    page.wait_turns(1)
-    assert engine.asked[0].messages == engine.asked[1].messages
-    before = page.page.evaluate("() => sessionStorage.getItem('greenlight.conversation')")
-    page.page.click("#gl-clear")
-    page.page.wait_for_selector(".empty .blank", state="visible")
-    assert page.texts(".turn") == []
-    assert page.page.evaluate("() => sessionStorage.getItem('greenlight.conversation')") != before
-    page.send("fresh")
-    page.wait_turns(1)
-    assert [message.content for message in engine.asked[-1].messages] == ["fresh"]
+    page.page.click(".turn [data-action=again]")
+    page.page.wait_for_selector(".turn[data-key='2'][data-phase=finished]")
+    page.page.click(".turn [data-action=reseed]")
+    page.page.wait_for_selector(".turn[data-key='3'][data-phase=finished]")
+    assert len({asked.messages for asked in engine.asked}) == 1
+    assert [asked.params.sampling.seed for asked in engine.asked] == [None, 7, None]
 
 
-def test_clear_while_a_reply_is_written(page: Visit, engine: FakeEngine) -> None:
-    engine.hold_after = 20
+def test_a_message_edited_in_its_place(page: Visit, engine: FakeEngine) -> None:
+    for message in ("one", "two"):
+        page.send(message)
+        page.page.wait_for_selector("#gl-send", state="visible")
+    page.wait_turns(2)
+    page.page.click(".turn[data-key='1'] [data-action=edit]")
+    editor = page.page.locator(".turn[data-key='1'] .editor textarea")
+    assert editor.input_value() == "one"
+    editor.fill("uno")
+    editor.press("Control+Enter")
+    page.page.wait_for_selector(".turn[data-key='3'][data-phase=finished]")
+    assert page.texts(".you .said") == ["uno"]
+    page.page.click("#gl-undo")
+    page.wait_turns(2)
+    assert page.texts(".you .said") == ["one", "two"]
+    page.page.click("#gl-redo")
+    page.wait_turns(1)
+    assert page.texts(".you .said") == ["uno"]
+    page.page.click(".turn [data-action=edit]")
+    page.page.press(".turn .editor textarea", "Escape")
+    assert page.page.is_visible(".you .said") and page.page.locator(".turn .editor").count() == 0
+
+
+def test_undo_gives_the_message_back(page: Visit, engine: FakeEngine) -> None:
     page.send("hello")
-    page.page.wait_for_selector(".turn .t.draft")
-    page.page.click("#gl-clear")
+    page.wait_turns(1)
+    page.page.click("#gl-undo")
     page.page.wait_for_selector(".empty .blank", state="visible")
-    assert engine.asked[0].stream._stop.wait(60)
-    page.page.wait_for_selector("#gl-send", state="visible")
+    assert page.page.input_value("#gl-box textarea") == "hello"
+    assert not page.page.is_visible("#gl-undo")
+
+
+def test_copying_a_reply_gives_its_plain_text(page: Visit, engine: FakeEngine) -> None:
+    page.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.send("hello")
+    page.wait_turns(1)
+    page.page.click(".turn [data-action=copy]")
+    page.page.wait_for_selector(".turn [data-action=copy][data-done]")
+    assert page.page.evaluate("() => navigator.clipboard.readText()") == DEFAULT_TEXT.rstrip(" ") + (
+        " " if page.reply().endswith(" ") else ""
+    )
+    page.page.evaluate("() => document.getSelection().selectAllChildren(document.querySelector('.turn .reply'))")
+    page.page.keyboard.press("Control+c")
+    copied = page.page.evaluate("() => navigator.clipboard.readText()")
+    assert copied.strip() == page.reply().strip()
+    assert page.page.evaluate(
+        "async () => (await navigator.clipboard.read()).flatMap((item) => item.types)"
+    ) == ["text/plain"]
 
 
 def test_a_reload_keeps_the_conversation(page: Visit, engine: FakeEngine) -> None:

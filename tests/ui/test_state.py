@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce as fold
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,23 @@ from engine.config import DecodingParams, Message, SamplingParams
 from engine.events import Finished, FinishReason, Outcome, Prefilled, Prefilling, Round
 from engine.stats import Tally
 from tests.fake_engine import Script, play, tokens_of
-from ui.state import LOST, Conversation, Kind, Phase, Piece, Reply, Turn, abandon, advance, begin, measured, progress
+from ui.state import (
+    LOST,
+    UNDO_DEPTH,
+    Conversation,
+    Kind,
+    Phase,
+    Piece,
+    Reply,
+    Turn,
+    abandon,
+    advance,
+    begin,
+    measured,
+    progress,
+    redo,
+    undo,
+)
 from ui.state import prompt as prompt_of
 from ui.state import reduce as reduce_reply
 
@@ -74,15 +91,32 @@ def test_a_long_prompt_shows_how_far_it_is_read() -> None:
 
 def test_a_first_token_cut_by_a_stop_string_shows_nothing() -> None:
     reply = advance(Reply(), [Prefilled(9, 0, None, 1, 0.1), Finished(FinishReason.STOP_STRING, "", ())])
-    assert (reply.blocks, reply.text, reply.phase) == ((), "", Phase.FINISHED)
+    assert (shown(reply), reply.text, reply.phase) == ([], "", Phase.FINISHED)
 
 
 def test_retry_replaces_the_last_turn_under_a_new_key_and_keeps_what_was_measured() -> None:
     events = play(Script(), DecodingParams())
     first = progress(begin(Conversation("c"), "hello"), 1, events)
-    again = begin(first, "hello", replace_last=True)
+    again = begin(first, "hello", keep=0)
     assert [turn.key for turn in again.turns] == [2]
     assert again.tally == first.tally != Tally()
+
+
+@given(st.lists(st.sampled_from(["send", "edit", "undo", "redo"]), max_size=30), st.randoms())
+def test_undo_and_redo_walk_through_what_was(steps: list[str], random: Random) -> None:
+    """Against a plain list of states and a place in it."""
+    talk, states, at = Conversation("c"), [()], 0
+    for step in steps:
+        if step == "undo":
+            talk, at = undo(talk), max(0, at - 1)
+        elif step == "redo":
+            talk, at = redo(talk), min(len(states) - 1, at + 1)
+        else:
+            talk = begin(talk, step, random.randint(0, len(talk.turns)) if step == "edit" else None)
+            states, at = [*states[: at + 1], talk.turns], at + 1
+        assert talk.turns == states[at]
+        assert (bool(talk.past), bool(talk.future)) == (at > 0, at + 1 < len(states)) or len(states) > UNDO_DEPTH
+        assert len({turn.key for turn in talk.turns}) == len(talk.turns) and len(talk.past) <= UNDO_DEPTH
 
 
 def test_events_for_another_turn_change_nothing() -> None:

@@ -1,0 +1,65 @@
+"""axe-core over the page in its usual states: no serious violation, in both themes, both languages, wide and narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.fake_engine import FakeEngine, Script
+from tests.ui.conftest import Visit
+
+pytestmark = pytest.mark.browser
+
+MARKDOWN = "# Title\n\nSome *words* and `code`.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n- one\n- two\n\n```python\ndef f(x):\n    return x + 1\n```\n"
+
+
+def violations(page: Any) -> list[str]:
+    """What axe calls serious or critical, each with the first place where it was found."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{one['id']}: {one['help']} at {node['target']} {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"][:3]
+    ]
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(engine: FakeEngine, launch_page: Callable[..., str], visit: Callable[..., Visit], request: Any) -> Visit:
+    engine.answer = lambda _: Script(text=MARKDOWN)
+    opened = visit(launch_page(engine), reduced_motion="reduce")
+    if request.param == "dark":
+        opened.page.click("[data-action=theme]")
+    return opened
+
+
+def test_the_page_before_and_after_a_reply(page: Visit, engine: FakeEngine) -> None:
+    assert violations(page.page) == []
+    page.send("hello")
+    page.wait_turns(1)
+    assert violations(page.page) == []
+    page.page.click("[data-action=language]")
+    page.page.click(".turn [data-action=edit]")
+    assert violations(page.page) == []
+
+
+def test_everything_opened(page: Visit, engine: FakeEngine) -> None:
+    page.send("hello")
+    page.wait_turns(1)
+    for switch in ("shade", "colours"):
+        page.page.locator(f"[data-switch={switch}]").click()
+    page.page.click("#gl-settings button >> nth=0")
+    assert violations(page.page) == []
+
+
+def test_a_phone(page: Visit, engine: FakeEngine) -> None:
+    page.page.set_viewport_size({"width": 390, "height": 800})
+    page.send("hello")
+    page.wait_turns(1)
+    assert violations(page.page) == []
+    page.page.click("[data-action=fold]")
+    assert violations(page.page) == []

@@ -1,0 +1,121 @@
+"""A conversation as JSON: what the browser keeps of it and gives back to a server that no longer knows it.
+
+    {"greenlight_chat": 1, "id": ..., "title": ..., "at": ..., "turns": [{"user": ..., "about": {...}, "rows": [...]}]}
+
+rows are the reply's events (see `engine.trace`), about says what wrote it. What comes back was in other hands, so all of it
+is checked here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from engine import trace
+from engine.config import DecodingParams, Detail, Rule, SamplingParams
+from engine.errors import EngineError
+from ui.state import About, Conversation, Turn, abandon, begin, progress
+
+FORMAT = 1
+
+MAX_TURNS = 1000
+MAX_WRITTEN = 1_000_000
+"""Characters of one message or system prompt."""
+
+_ID = re.compile(r"[A-Za-z0-9_-]{20,40}")
+
+
+class NotSaved(Exception):
+    """What came back is no conversation of ours."""
+
+
+def turn_json(turn: Turn) -> dict[str, Any]:
+    rows = [trace.row(block.event) for block in turn.reply.blocks]
+    return {"user": turn.user, "about": about_json(turn.about), "rows": rows}
+
+
+def about_json(about: About | None) -> dict[str, Any] | None:
+    if about is None:
+        return None
+    said = asdict(about)
+    sampling = said["params"]["sampling"]
+    if sampling["seed"] is not None:
+        sampling["seed"] = str(sampling["seed"])  # a script's numbers are not that exact
+    return said
+
+
+def conversation(record: object) -> Conversation:
+    """The conversation of a record, under its own id. Raises NotSaved."""
+    if not isinstance(record, dict) or record.get("greenlight_chat") != FORMAT:
+        raise NotSaved("the format is unknown")
+    id_, turns = record.get("id"), record.get("turns")
+    if not isinstance(id_, str) or not _ID.fullmatch(id_):
+        raise NotSaved("it has no id")
+    if not isinstance(turns, list) or len(turns) > MAX_TURNS:
+        raise NotSaved("it has no list of turns")
+    told = Conversation(id_)
+    for turn in turns:
+        told = _with_turn(told, turn)
+    return Conversation(
+        id_, told.turns, told.tally, told.next_key
+    )  # a change from before it was saved cannot be undone
+
+
+def _with_turn(told: Conversation, turn: object) -> Conversation:
+    if not isinstance(turn, dict):
+        raise NotSaved("a turn is no object")
+    rows = turn.get("rows")
+    if not isinstance(rows, list):
+        raise NotSaved("a turn has no rows")
+    try:
+        events = trace.events(rows)
+    except EngineError as error:
+        raise NotSaved(str(error)) from error
+    told = begin(told, _text(turn.get("user")), about=about(turn.get("about")))
+    key = told.turns[-1].key
+    return abandon(progress(told, key, events), key)
+
+
+def about(said: object) -> About | None:
+    """What wrote a reply, or None where that was not kept. Raises NotSaved."""
+    if said is None:
+        return None
+    if not isinstance(said, dict):
+        raise NotSaved("what wrote a reply is no object")
+    try:
+        return About(
+            *(_text(said[name]) for name in ("target", "weights", "kernel", "device")),
+            said["exact"] is True, _whole(said["context_len"]), tuple(map(_text, said["drafters"])),
+            _params(said["params"]), _text(said["system"]),
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError, EngineError) as error:
+        raise NotSaved("what wrote a reply is not as it was saved") from error
+
+
+def _params(said: Mapping[str, Any]) -> DecodingParams:
+    """DecodingParams checks the values; unknown names are a TypeError."""
+    sampling = dict(said["sampling"])
+    if sampling["seed"] is not None:
+        sampling["seed"] = int(_text(sampling["seed"])[:30])
+    sampling["logit_bias"] = tuple((int(id_), float(bias)) for id_, bias in sampling.get("logit_bias", ()))
+    known = {field.name for field in fields(DecodingParams)}
+    rest: dict[str, Any] = {name: value for name, value in said.items() if name in known}
+    rest |= {
+        "sampling": SamplingParams(**sampling), "rule": Rule(rest["rule"]), "detail": Detail(rest["detail"]),
+        "stop": tuple(map(_text, rest["stop"])),
+    }  # fmt: skip
+    return DecodingParams(**rest)
+
+
+def _text(said: object) -> str:
+    if not isinstance(said, str) or len(said) > MAX_WRITTEN:
+        raise NotSaved("a text is missing or far too long")
+    return said.encode("utf-8", "replace").decode("utf-8")
+
+
+def _whole(said: object) -> int:
+    if isinstance(said, bool) or not isinstance(said, int) or not 0 < said < 2**31:
+        raise NotSaved("a number is out of range")
+    return said
