@@ -31,6 +31,14 @@ class Rule(StrEnum):
     SHARED_NOISE = "shared_noise"
 
 
+class Detail(StrEnum):
+    """How much of what is behind each token the events tell. Nothing of it changes the reply."""
+
+    OFF = "off"
+    PROBS = "probs"  # what both models made of it, at temperature 1 without filters: nearly free
+    FULL = "full"  # and the top lists of both: takes about as long as sampling
+
+
 def _in_range(name: str, value: float, low: float, high: float) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or (isinstance(value, float) and not math.isfinite(value)):
@@ -112,7 +120,7 @@ class DecodingParams:
     drafter: "auto", the best that the engine has, or one of `Facts.drafters`: "none", "ngram", "head", "both" (n-gram and
     head), "draft_model".
     probe_every: while speculating, every so many rounds one K = 0 round measures the plain baseline
-    (the first at round 2); 0 turns probes off. detail: also report raw probabilities and top lists.
+    (the first at round 2); 0 turns probes off. detail: what else to report of each token.
     Raises InvalidParams.
     """
 
@@ -123,7 +131,7 @@ class DecodingParams:
     max_new_tokens: int = 512
     stop: tuple[str, ...] = ()
     probe_every: int = 12
-    detail: bool = False
+    detail: Detail = Detail.OFF
 
     def __post_init__(self) -> None:
         if not isinstance(self.drafter, str) or not self.drafter:
@@ -136,6 +144,8 @@ class DecodingParams:
         if len(self.stop) > 16 or not all(isinstance(s, str) and 0 < len(s) <= 200 for s in self.stop):
             raise InvalidParams("stop", "stop takes at most 16 strings of 1 to 200 characters each.")
         _integer("probe_every", self.probe_every, 0, 10_000)
+        if self.detail not in tuple(Detail):
+            raise InvalidParams("detail", f"detail must be one of {', '.join(Detail)}, not {self.detail!r}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from time import perf_counter
 from torch import Tensor
 
 from engine import detail
-from engine.config import DecodingParams
+from engine.config import DecodingParams, Detail
 from engine.controller import Controller, Plan
 from engine.costs import Costs
 from engine.detokenise import Detokeniser
@@ -138,6 +138,8 @@ class _Reply:
         token_id = self.dice.draw(probs[0], len(self.ids), Purpose.TARGET)
         [token] = self._emit([token_id], [Source.PLAIN])
         spent_s += perf_counter() - begin_s
+        if self.params.detail != Detail.OFF:
+            token = detail.first_with_prob(token, logits, model.logsumexp)
         yield Prefilled(self.prompt_len, cached, token, self.seed, spent_s)
 
     def _emit_round(self, index: int) -> Round:
@@ -186,7 +188,7 @@ class _Reply:
         if params.num_speculative_tokens != 0:
             self.controller.observe(round_, todo, proposal.confidences)
             self.owed_s += perf_counter() - end_s
-        if params.detail:
+        if params.detail != Detail.OFF:
             round_ = self._with_detail(round_, proposal, logits, target_probs, verdict)
         return cut_round(round_, len(self.ids) - self.prompt_len)
 
@@ -245,21 +247,14 @@ class _Reply:
         self, round_: Round, proposal: Proposal, logits: Tensor, target_probs: Rows, verdict: Verdict
     ) -> Round:
         begin_s = perf_counter()
+        logsumexp, level = self.lane.model.logsumexp, self.params.detail
+        known = detail.with_detail(round_, level, proposal, verdict, logits, target_probs, logsumexp, self._describe)
+        return replace(known, detail_s=perf_counter() - begin_s)
 
-        def describe(token_id: int) -> str:
-            text, special = self.lane.tokenizer.describe(token_id, None)
-            return text or special
-
-        decisions = tuple(
-            replace(d, detail=detail.token_detail(i, proposal, logits, target_probs, describe))
-            if i < len(verdict.tests)
-            else d
-            for i, d in enumerate(round_.decisions)
-        )
-        # A stop id among the accepted drafts: the verdict's last token was never emitted, so there is nothing to explain.
-        whole = len(round_.tokens) == verdict.num_accepted + 1
-        recovery = detail.recovery_detail(logits, verdict, describe) if whole else None
-        return replace(round_, decisions=decisions, recovery=recovery, detail_s=perf_counter() - begin_s)
+    def _describe(self, token_id: int) -> str:
+        """A token as an entry of a list."""
+        text, special = self.lane.tokenizer.describe(token_id, None)
+        return text or special
 
 
 def _last_source(num_drafted: int, num_accepted: int) -> Source:

@@ -1,38 +1,79 @@
-"""For the inspector: the numbers behind a decision that decoding itself does not need. Timed apart from decoding."""
+"""The numbers behind a token that decoding itself does not need. Timed apart from decoding."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from engine.events import Choice, RecoveryDetail, TokenDetail
+from engine.config import Detail
+from engine.events import Choice, RecoveryDetail, Round, Token, TokenDetail
 from engine.verify import Proposal, Rows, Verdict
 
 TOP = 5
 
+LogSumExp = Callable[[Tensor], list[float]]
+"""`Model.logsumexp`."""
 
-def token_detail(
-    i: int, proposal: Proposal, logits: Tensor, target_probs: Rows, describe: Callable[[int], str]
-) -> TokenDetail:
-    """Detail of the i-th draft. logits [k + 1, V] are the target's raw rows; raw probabilities are at temperature 1, unfiltered."""
+Describe = Callable[[int], str]
+"""How a token of a top list is written."""
+
+
+def first_with_prob(token: Token, logits: Tensor, logsumexp: LogSumExp) -> Token:
+    """The token drawn behind the prompt. logits [1, V]: the target's raw row there."""
+    return replace(token, raw_prob=_prob(logits[0], token.id, logsumexp(logits)[0]))
+
+
+def with_detail(
+    round_: Round,
+    level: Detail,
+    proposal: Proposal,
+    verdict: Verdict,
+    logits: Tensor,
+    target_probs: Rows,
+    logsumexp: LogSumExp,
+    describe: Describe,
+) -> Round:
+    """The round with its details, of all that was tested or emitted. logits [k + 1, V]: the target's raw rows.
+
+    Only the rows up to the last emitted token's are read, each of them once.
+    """
+    totals = logsumexp(logits[: verdict.num_accepted + 1])
+    tokens = tuple(
+        replace(token, raw_prob=_prob(row, token.id, total))
+        for token, row, total in zip(round_.tokens, logits, totals, strict=False)
+    )
+    decisions = list(round_.decisions)
+    for i in range(len(verdict.tests)):
+        raw = _prob(logits[i], proposal.token_ids[i], totals[i])
+        details = TokenDetail(proposal.raw_prob(i), raw)
+        if level == Detail.FULL:
+            draft_top = _draft_top(i, proposal, describe)
+            details = replace(details, draft_top=draft_top, target_top=top_choices(target_probs[i], describe))
+        decisions[i] = replace(decisions[i], detail=details)
+    # A stop id among the accepted drafts: the verdict's last token was never emitted, so there is nothing to explain.
+    explain = level == Detail.FULL and len(tokens) == verdict.num_accepted + 1
+    recovery = recovery_detail(logits, verdict, describe) if explain else None
+    return replace(round_, tokens=tokens, decisions=tuple(decisions), recovery=recovery)
+
+
+def _draft_top(i: int, proposal: Proposal, describe: Describe) -> tuple[Choice, ...]:
+    if proposal.probs is not None:
+        return top_choices(proposal.probs[i], describe)
     token_id = proposal.token_ids[i]
-    raw_draft = None if proposal.raw_logits is None else _prob(proposal.raw_logits[i], token_id)
-    if proposal.probs is None:
-        draft_top: tuple[Choice, ...] = (Choice(token_id, describe(token_id), 1.0),)
-    else:
-        draft_top = top_choices(proposal.probs[i], describe)
-    return TokenDetail(raw_draft, _prob(logits[i], token_id), draft_top, top_choices(target_probs[i], describe))
+    return (Choice(token_id, describe(token_id), 1.0),)
 
 
-def recovery_detail(logits: Tensor, verdict: Verdict, describe: Callable[[int], str]) -> RecoveryDetail:
+def recovery_detail(logits: Tensor, verdict: Verdict, describe: Describe) -> RecoveryDetail:
     """What the token that ended the round was drawn from. logits [k + 1, V]: the target's raw rows."""
     raw = torch.softmax(logits[verdict.num_accepted].double(), dim=-1)
     return RecoveryDetail(top_choices(verdict.last_probs, describe), verdict.last_uniform, top_choices(raw, describe))
 
 
-def top_choices(probs: Tensor, describe: Callable[[int], str], n: int = TOP) -> tuple[Choice, ...]:
+def top_choices(probs: Tensor, describe: Describe, n: int = TOP) -> tuple[Choice, ...]:
     """The n likeliest of a row [V] of any positive total, normalised; those with probability 0 left out."""
     values, ids = torch.topk(probs, min(n, len(probs)))
     total = float(probs.double().sum())
@@ -40,5 +81,6 @@ def top_choices(probs: Tensor, describe: Callable[[int], str], n: int = TOP) -> 
     return tuple(Choice(i, describe(i), value / total) for i, value in pairs if value > 0)
 
 
-def _prob(logits: Tensor, token_id: int) -> float:
-    return float(torch.softmax(logits.double(), dim=-1)[token_id])
+def _prob(row: Tensor, token_id: int, total: float) -> float:
+    """A token's probability at temperature 1 without filters; total: the row's logsumexp."""
+    return min(1.0, math.exp(float(row[token_id]) - total))

@@ -45,5 +45,9 @@ class Busy(EngineError):
     """More requests wait than the engine accepts."""
 
 
+class TraceError(EngineError):
+    """A kept reply cannot be read: damaged, made up, or of another version."""
+
+
 BROKEN = "Something in the engine broke and ended this reply (see the log); please try again."
 """What a person reads when it was nobody's fault but ours."""

@@ -64,6 +64,7 @@ class Token:
 
     A character split over several tokens belongs to the token that completed it; the earlier ones have
     text "". `special` is the name of a control token such as "<|im_end|>" (its text is ""), else "".
+    raw_prob: with detail, the target's probability of it at temperature 1 without filters.
     """
 
     id: int
@@ -71,6 +72,7 @@ class Token:
     position: int
     source: Source
     special: str = ""
+    raw_prob: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +86,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class TokenDetail:
-    """With `DecodingParams.detail`: probabilities at temperature 1 without filters, and the top 5 of both sides
-    after temperature and filters (what the rule really compared)."""
+    """With `DecodingParams.detail`: probabilities at temperature 1 without filters (raw_draft_prob None for a drafter that
+    looks up), and under `Detail.FULL` the top 5 of both sides after temperature and filters (what the rule really compared).
+    """
 
     raw_draft_prob: float | None
     raw_target_prob: float
-    draft_top: tuple[Choice, ...]
-    target_top: tuple[Choice, ...]
+    draft_top: tuple[Choice, ...] = ()
+    target_top: tuple[Choice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ class TokenDecision:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryDetail:
-    """With detail: what the token that ended the round was drawn from (residual, or the target's own).
+    """Under `Detail.FULL`: what the token that ended the round was drawn from (residual, or the target's own).
 
     raw_top: the target's likeliest tokens there at temperature 1 without filters; the logarithm of the ratio of two is
     the distance of their logits.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine import sampling
 from engine.errors import EngineError
 
 BLOCK = 256
@@ -196,11 +197,12 @@ class Model:
     """A network behind the align-on-read rule. Stateless: every call names its caches.
 
     vocab_size: ids at or beyond it are padding rows of the weights; their logits are cut off here, so that they can
-    be neither proposed nor drawn.
+    be neither proposed nor drawn. logsumexp: `sampling.logsumexp`, or the network's own, if it has a faster one.
     """
 
     def __init__(self, network: Network, context_len: int) -> None:
         self.network = network
+        self.logsumexp: Callable[[Tensor], list[float]] = getattr(network, "logsumexp", sampling.logsumexp)
         self.vocab_size = network.vocab_size
         self.context_len = context_len
 

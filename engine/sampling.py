@@ -47,6 +47,16 @@ def likeliest(logits: Tensor) -> tuple[int, float]:
     return int(index), float(share)
 
 
+def logsumexp(logits: Tensor) -> list[float]:
+    """log(sum of e^x) of each row of logits [n, V]; no number where a row holds NaN or +inf, or nothing above -inf.
+
+    What a row's softmax is normalised by: e^(x - logsumexp) is the probability at temperature 1 without filters.
+    """
+    most = logits.amax(dim=-1).tolist()
+    totals = torch.logsumexp(logits, dim=-1).tolist()
+    return [total if math.isfinite(best) else math.nan for best, total in zip(most, totals, strict=True)]
+
+
 class LazyRows:
     """`probabilities`, row by row as they are asked for: what stands behind a rejected draft is never looked at."""
 

@@ -11,6 +11,8 @@ There is no greedy branch: at temperature 0 the rows are one-hot and the same ar
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,19 +34,28 @@ class Rows(Protocol):
 class Proposal:
     """What a drafter offers: k token ids and the very distributions [k, V] that they were drawn from.
 
-    probs None: point masses on the ids (a drafter that looks up instead of predicting). raw_logits [k, V]: what they
-    were made from, for showing only. confidences: for each draft the largest probability of its row at temperature 1
-    without filters, which does not depend on what was drawn; none for point masses.
+    probs None: point masses on the ids (a drafter that looks up instead of predicting). confidences: for each draft the
+    largest probability of its row at temperature 1 without filters, which does not depend on what was drawn; none for a
+    drafter that looks up. raw_logits, for showing only: what a drafter with confidences made the draft from, one row over
+    its own vocabulary for each; raw_ids: where in it the draft is.
     """
 
     token_ids: tuple[int, ...] = ()
     probs: Rows | None = None
-    raw_logits: Rows | None = None
+    raw_logits: Sequence[Tensor] | None = None
     confidences: tuple[float, ...] = ()
+    raw_ids: tuple[int, ...] = ()
 
     def prob(self, i: int) -> float:
         """Draft probability of the i-th token."""
         return 1.0 if self.probs is None else float(self.probs[i][self.token_ids[i]])
+
+    def raw_prob(self, i: int) -> float | None:
+        """The drafter's probability of the i-th token at temperature 1 without filters; None where it looks up."""
+        if self.raw_logits is None:
+            return None
+        row = self.raw_logits[i].numpy()
+        return self.confidences[i] * math.exp(float(row[self.raw_ids[i]]) - float(row.max()))
 
 
 @dataclass(frozen=True, slots=True)

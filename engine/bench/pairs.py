@@ -12,7 +12,7 @@ from engine.bench.drafts import draft_figures
 from engine.bench.options import told_k
 from engine.bench.progress import Interruptible, Pace
 from engine.bench.prompts import CATEGORIES, Prompt
-from engine.config import DecodingParams, Message, Rule
+from engine.config import DecodingParams, Detail, Message, Rule
 from engine.engine import Engine
 from engine.errors import ContextFull, EngineError
 from engine.events import Event, Finished, FinishReason, Round
@@ -255,7 +255,7 @@ def margin(engine: Engine, run: PairRun, params: DecodingParams) -> float | None
     """Distance of the two best logits, plain, where the two replies part: how close the call was. None at the first token."""
     if not run.first_difference:
         return None
-    plain = replace(params, num_speculative_tokens=0, max_new_tokens=run.first_difference + 1, detail=True)
+    plain = replace(params, num_speculative_tokens=0, max_new_tokens=run.first_difference + 1, detail=Detail.FULL)
     events = list(engine.stream([Message("user", run.prompt.text)], plain))
     rounds = [event for event in events if isinstance(event, Round)]
     top = rounds[-1].recovery.raw_top if rounds and rounds[-1].recovery else ()

@@ -49,8 +49,9 @@ class DraftModelDrafter:
             probs = probabilities(logits, text, prompt_len, params)
             text.append(dice.draw(probs[0], len(text), Purpose.DRAFT))
             rows.append(probs)
-            raw.append(logits)
+            raw.append(logits[0])
             confidences += (likeliest(logits[0])[1],)
         if not rows:
             return Proposal()
-        return Proposal(tuple(text[len(ids) :]), torch.cat(rows), torch.cat(raw), confidences)
+        drafts = tuple(text[len(ids) :])
+        return Proposal(drafts, torch.cat(rows), raw, confidences, drafts)

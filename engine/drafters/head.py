@@ -8,7 +8,7 @@ acceptance would decay silently though every token id agrees.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -68,6 +68,8 @@ class HeadDrafter:
         self.context_len: int | None = head.config.shape.context_len
         self.feature_layers = head.config.feature_layers
         self._ids = head.ids.numpy()
+        self._indices = np.zeros(vocab_size, np.int64)  # of the target's ids in the draft vocabulary
+        self._indices[self._ids] = np.arange(len(self._ids))
         self._broken = False  # it has given what is no number
 
     def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
@@ -105,13 +107,14 @@ class HeadDrafter:
             else:
                 rows.append(self._row(logits, text, prompt_len, params))
                 text.append(dice.draw(rows[-1], len(text), Purpose.DRAFT))
-            raw.append(logits)
+            raw.append(logits[0])
             confidences.append(confidence)
             if i + 1 == k or not go_on(tuple(confidences)):
                 break
             state = head.run(torch.tensor(text[-1:]), head.fed(state), len(text) - 2, self._cache)
-        probs = None if greedy else rows
-        return Proposal(tuple(text[len(ids) :]), probs, _Spread(raw, self._spread), tuple(confidences))
+        drafts = tuple(text[len(ids) :])
+        indices = tuple(self._indices[list(drafts)].tolist())
+        return Proposal(drafts, None if greedy else rows, raw, tuple(confidences), indices)
 
     def _catch_up(self, ids: list[int], features: Tensor) -> Tensor:
         """Make the entries that are missing, all of them from features. Returns the last one's state, [1, hidden]."""
@@ -144,16 +147,6 @@ class HeadDrafter:
         spread = torch.full((len(logits), self._vocab_size), float("-inf"))
         spread[:, self._head.ids] = logits
         return spread
-
-
-class _Spread:
-    """Raw logits over the target's vocabulary, which only who looks at them waits for."""
-
-    def __init__(self, raw: Sequence[Tensor], spread: Callable[[Tensor], Tensor]) -> None:
-        self._raw, self._spread = raw, spread
-
-    def __getitem__(self, i: int) -> Tensor:
-        return self._spread(self._raw[i])[0]
 
 
 def _looks_at_ids(params: SamplingParams) -> bool:

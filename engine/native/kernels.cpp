@@ -386,6 +386,35 @@ inline Floats exponential(Floats x) {
     return p * power;
 }
 
+// log(sum of e^x) over x[0..n), see gl_logsumexp.
+double logsumexp(const float *x, int n) {
+    constexpr int STEP = 4 * WIDTH;
+    const int whole = n / STEP * STEP;
+    float rest[STEP];  // what is left, filled up with what adds nothing
+    std::fill(rest, rest + STEP, -INFINITY);
+    std::copy(x + whole, x + n, rest);
+    Floats most[4];
+    Ints numbers = ~Ints{};  // comparing would hide what is no number
+    for (int part = 0; part < 4; part++) most[part] = load(rest + part * WIDTH);
+    for (int part = 0; part < 4; part++) numbers &= most[part] < all(INFINITY);
+    for (int i = 0; i < whole; i += STEP)
+        for (int part = 0; part < 4; part++) {
+            const Floats v = load(x + i + part * WIDTH);
+            numbers &= v < all(INFINITY);
+            most[part] = larger(most[part], v);
+        }
+    const Floats both = larger(larger(most[0], most[1]), larger(most[2], most[3]));
+    float largest = both[0];
+    for (int l = 1; l < WIDTH; l++) largest = std::max(largest, both[l]);
+    for (int l = 0; l < WIDTH; l++)
+        if (!numbers[l]) return NAN;
+    if (largest == -INFINITY) return NAN;
+    Floats sum[4]{};
+    for (int i = 0; i <= whole; i += STEP)
+        for (int part = 0; part < 4; part++) sum[part] += exponential(load((i < whole ? x + i : rest) + part * WIDTH) - largest);
+    return largest + std::log(static_cast<double>(sum_of((sum[0] + sum[1]) + (sum[2] + sum[3]))));
+}
+
 constexpr int STRIP = 16;  // keys of so many positions are kept side by side, so that scores need no sums across lanes
 
 // A strip of 16 positions of one head's keys: half floats [dim][16]. Values are plain: [position][dim].
@@ -876,6 +905,12 @@ int32_t gl_choice(const float *x, int32_t n, float *share) {
     const float sum = sum_of(plain);
     *share = std::isfinite(sum) && index >= 0 ? 1.0f / sum_of(even + odd) : NAN;
     return std::max(index, 0);
+}
+
+// out [count] = log(sum of e^x) of each row of x [count, n]; no number where a row holds one that is none or +inf, or
+// nothing above -inf.
+void gl_logsumexp(const float *x, int32_t count, int32_t n, double *out) {
+    for (int r = 0; r < count; r++) out[r] = logsumexp(x + static_cast<int64_t>(r) * n, n);
 }
 
 // out [count, w.inputs] = the rows `ids` of a table that is packed like a linear layer.

@@ -85,6 +85,13 @@ class NativeLlama:
             )  # fmt: skip
         return logits
 
+    def logsumexp(self, logits: Tensor) -> list[float]:
+        """See `sampling.logsumexp`; to about six digits."""
+        rows = logits.contiguous()
+        out = (ctypes.c_double * len(rows))()
+        self._library.gl_logsumexp(rows.data_ptr(), *rows.shape, out)
+        return list(out)
+
     def embedded(self, token_ids: Tensor) -> Tensor:
         """float32 [n, hidden]."""
         out = torch.empty(len(token_ids), self.shape.hidden)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine import decode as decode_module
-from engine.config import DecodingParams, Rule, SamplingParams
+from engine.config import DecodingParams, Detail, Rule, SamplingParams
 from engine.drafters import Drafter, Offer
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
@@ -155,7 +155,7 @@ def test_a_stop_id_ends_the_reply_wherever_it_falls_in_a_block(name: str) -> Non
     for stop_at in range(14):
         stop = plain[stop_at]
         expected = plain[: plain.index(stop) + 1]
-        params = DecodingParams(SamplingParams(seed=5), "any", k, max_new_tokens=40, detail=True)
+        params = DecodingParams(SamplingParams(seed=5), "any", k, max_new_tokens=40, detail=Detail.FULL)
         events = run([7, 7], params, model(), stopping_at(stop), drafters()[name])
         check_reply(events)
         assert finished(events).token_ids == expected and finished(events).reason is FinishReason.STOP
@@ -428,19 +428,58 @@ def test_padding_rows_of_the_weights_are_never_proposed_or_drawn() -> None:
     assert all(d.id < VOCAB for r in rounds(events) for d in r.decisions)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_detail_adds_numbers_and_changes_nothing(temperature: float) -> None:
-    sampling = SamplingParams(temperature=temperature, seed=2)
-    with_detail = decode([1, 2], drafters()["good"], 3, 40, detail=True, sampling=sampling)
+SHAPED = [
+    SamplingParams(seed=2),
+    SamplingParams(temperature=0.8, seed=2),
+    SamplingParams(temperature=1.5, top_p=0.9, repetition_penalty=1.3, logit_bias=((9, 2.0), (3, -100.0)), seed=2),
+]
+
+
+@pytest.mark.parametrize("sampling", SHAPED, ids=["greedy", "drawn", "shaped"])
+@pytest.mark.parametrize("level", [Detail.PROBS, Detail.FULL])
+def test_detail_adds_numbers_and_changes_nothing(sampling: SamplingParams, level: Detail) -> None:
+    with_detail = decode([1, 2], drafters()["good"], 3, 40, detail=level, sampling=sampling)
     without = decode([1, 2], drafters()["good"], 3, 40, sampling=sampling)
     assert finished(with_detail).token_ids == finished(without).token_ids
+    assert all(token.raw_prob is None for event in without for token in tokens_of(event))
     for r in rounds(with_detail):
+        assert (r.recovery is None) == (level is Detail.PROBS) and r.detail_s > 0
         for d in r.decisions:
             assert (d.detail is None) == (d.outcome is Outcome.DISCARDED)
-            if d.detail is not None:
+            if d.detail is not None and level is Detail.PROBS:
+                assert d.detail.draft_top == d.detail.target_top == ()
+            elif d.detail is not None:
                 assert 0 <= d.detail.raw_target_prob <= 1 and 0 <= (d.detail.raw_draft_prob or 0) <= 1
                 assert sum(choice.prob for choice in d.detail.target_top) <= 1 + 1e-6
                 assert d.detail.target_top[0].prob == max(choice.prob for choice in d.detail.target_top)
+
+
+def softmax(row: np.ndarray) -> np.ndarray:
+    shares: np.ndarray = np.exp(row - row.max())
+    return shares / shares.sum()
+
+
+@pytest.mark.parametrize("sampling", SHAPED, ids=["greedy", "drawn", "shaped"])
+@pytest.mark.parametrize("name", ["good", "ngram"])
+def test_raw_probabilities_are_the_models_own_whatever_the_settings(sampling: SamplingParams, name: str) -> None:
+    """Worked out again from the languages themselves, for every token and every draft that was tested."""
+    prompt, says = [1, 2, 1, 2, 1], {"good": noisy(LANGUAGE, VOCAB, 0.3)}
+    events = decode(prompt, drafters()[name], 3, 60, detail=Detail.PROBS, sampling=sampling)
+    whole = (*prompt, *finished(events).token_ids)
+    for token in (token for event in events for token in tokens_of(event)):
+        row = softmax(LANGUAGE(whole[: len(prompt) + token.position]))
+        assert token.raw_prob == pytest.approx(row[token.id], rel=1e-5)
+    tested = 0
+    for r in rounds(events):
+        for i, d in enumerate(r.decisions):
+            if d.detail is None:
+                continue
+            before = (*whole[: r.context_len], *(draft.id for draft in r.decisions[:i]))
+            assert d.detail.raw_target_prob == pytest.approx(softmax(LANGUAGE(before))[d.id], rel=1e-5)
+            expected = softmax(says[name](before))[d.id] if name in says else None
+            assert d.detail.raw_draft_prob == (None if expected is None else pytest.approx(expected, rel=1e-5))
+            tested += 1
+    assert tested > 5
 
 
 def test_control_tokens_carry_their_name_and_no_text() -> None:

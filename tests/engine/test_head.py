@@ -194,6 +194,7 @@ def test_probabilities_are_those_of_the_logits_scattered_over_the_targets_vocabu
         torch.testing.assert_close(probs[i], expected, atol=1e-6, rtol=1e-5)
         assert float(probs[i].sum()) == pytest.approx(1.0, abs=1e-5)
         assert float(probs[i, token_id]) > 0
+        assert found.raw_prob(i) == pytest.approx(float(raw[i].softmax(-1)[token_id]), rel=1e-5)
 
 
 def drafting(params: SamplingParams) -> tuple[HeadDrafter, list[int], torch.Tensor]:

@@ -19,7 +19,7 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
 import engine.native as native
-from engine import exactness
+from engine import exactness, sampling
 from engine.convert import unpermuted
 from engine.errors import LoadError
 from engine.llama_shape import LlamaShape
@@ -114,6 +114,39 @@ def test_a_packed_table_gives_its_rows_back(kernels: Kernels, bits: int) -> None
     out = np.empty((len(ids), 96), dtype=np.float32)
     kernels.library.gl_rows(ctypes.byref(linear(packed, blocks)), ids.ctypes.data, len(ids), out.ctypes.data)
     np.testing.assert_allclose(out, blocks.dequantised()[ids], rtol=1e-6, atol=1e-7)
+
+
+def native_logsumexp(kernels: Kernels, rows: np.ndarray) -> np.ndarray:
+    out = np.empty(len(rows))
+    kernels.library.gl_logsumexp(rows.ctypes.data, *rows.shape, out.ctypes.data)
+    return out
+
+
+@pytest.mark.parametrize("n", [1, 7, 31, 32, 33, 257, 49_152])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0, 1e4, 1e38])
+def test_logsumexp_is_right_for_rows_of_any_length_and_height(kernels: Kernels, n: int, scale: float) -> None:
+    rng = np.random.default_rng(n)
+    rows = (rng.normal(size=(5, n)).clip(-3, 3) * scale).astype(np.float32)
+    rows[1, 1:] = -np.inf  # allowed: tokens that cannot be
+    rows[2] += np.float32(50)
+    rows[3, -1] = rows[3].max() + np.float32(20)
+    found = native_logsumexp(kernels, rows)
+    best = rows.max(-1).astype(np.float64)
+    expected = best + np.log(np.exp(rows.astype(np.float64) - best[:, None]).sum(-1))
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=3e-6)
+    np.testing.assert_allclose(sampling.logsumexp(torch.from_numpy(rows)), expected, rtol=1e-6, atol=3e-6)
+    alone = [native_logsumexp(kernels, row[None])[0] for row in rows]
+    assert np.array_equal(found, alone), "a row does not depend on those beside it"
+
+
+@pytest.mark.parametrize("n", [1, 33, 500])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_logsumexp_of_what_is_no_number_is_none(kernels: Kernels, n: int, bad: float) -> None:
+    for at in {0, n // 2, n - 1}:
+        rows = np.linspace(-5, 5, 3 * n, dtype=np.float32).reshape(3, n)
+        rows[0, at], rows[1] = bad, -np.inf
+        for found in (native_logsumexp(kernels, rows), sampling.logsumexp(torch.from_numpy(rows))):
+            assert np.isnan(found[:2]).all() and np.isfinite(found[2])
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6, 0.0])

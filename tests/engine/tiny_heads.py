@@ -138,9 +138,11 @@ def proposed(
 
 
 def raw_rows(proposal: Proposal) -> Tensor:
-    """What the drafts were made from, [k, V]."""
+    """What the drafts were made from, spread over the target's vocabulary, [k, V]: the rest cannot be drafted."""
     assert proposal.raw_logits is not None
-    return torch.stack([proposal.raw_logits[i] for i in range(len(proposal.token_ids))])
+    spread = torch.full((len(proposal.token_ids), VOCAB), float("-inf"))
+    spread[:, draft_ids()] = torch.stack(list(proposal.raw_logits))
+    return spread
 
 
 def prob_rows(proposal: Proposal) -> Tensor:
