@@ -1,0 +1,182 @@
+"""Events as JSON and back: how a reply is kept outside the engine. What comes back was in other hands, and is checked.
+
+`rows` gives one object for each event, all with "v", this format's version, and "e", the kind of event. Numbers have six
+significant digits; what is absent has its usual value. Nothing is said twice: positions are counted from a round's first,
+sources follow from what was accepted, and the whole text from the tokens (see `events`).
+
+    {"e": "reading", "done", "of"}                            Prefilling
+    {"e": "prompt", "tokens", "cached", "seed", "s", "tok"}   Prefilled; seed is text, since JavaScript would round it
+        s       [ttft_s, queued_s]
+        tok     the first token; absent where a stop string left nothing of it
+    {"e": "round", "n", "k", "why", "ctx", "s", ...}          Round: index, k_requested, k_reason, context_len, and
+        s       [draft_s, verify_s, sample_s, total_s, detail_s]
+        kind, rule, by    absent: "speculative", "rejection", "none"; by is the drafter
+        at      position of the first draft or token, absent where there is neither
+        d, ok   decisions, and how many of them were accepted: these, in order, are the first tokens of the round
+        last    the token behind them, absent where a stop cut it off
+        est     predicted_speedup
+        rec     recovery: [uniform, top, raw_top]
+    {"e": "end", "reason", "message"}                         Finished
+
+    token     [id, text], [id, text, raw_prob] or [id, text, raw_prob or null, special]
+    decision  [id, text, draft_prob]                          discarded
+              [..., target_prob, accept_prob, uniform]        tested
+              [..., raw_target_prob, raw_draft_prob]          and with detail; what an accepted one's token has, too
+              and at the end, where there is something to say, {"special", "shown": [text, special] of the token where the
+              decision has others, "draft": draft_top, "target": target_top}
+    choice    [id, text, prob]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any
+
+from engine import trace_rows, untrusted
+from engine.config import Rule
+from engine.events import (
+    Choice,
+    Event,
+    Finished,
+    Outcome,
+    Prefilled,
+    Prefilling,
+    Round,
+    RoundKind,
+    Token,
+    TokenDecision,
+)
+
+VERSION = 1
+
+MAX_ROWS = 100_000
+"""Longer replies are not read back."""
+
+Row = dict[str, Any]
+
+
+def rows(events: Iterable[Event]) -> list[Row]:
+    """The events of one reply, for `events` to read back."""
+    return [row(event) for event in events]
+
+
+def row(event: Event) -> Row:
+    """One event as a JSON object."""
+    if isinstance(event, Prefilling):
+        said: Row = {"e": "reading", "done": event.done, "of": event.prompt_tokens}
+    elif isinstance(event, Prefilled):
+        said = {"e": "prompt", "tokens": event.prompt_tokens, "cached": event.cached_tokens, "seed": str(event.seed)}
+        said |= {"s": [_short(event.ttft_s), _short(event.queued_s)]}
+        said |= {"tok": _token_row(event.token)} if event.token is not None else {}
+    elif isinstance(event, Finished):
+        said = {"e": "end", "reason": event.reason.value} | ({"message": event.message} if event.message else {})
+    else:
+        said = _round_row(event)
+    return {"v": VERSION} | said
+
+
+def event(row: object) -> Event:
+    """The event of one row, which may be any JSON value. Of Finished the text and ids are missing. Raises TraceError."""
+    if not isinstance(row, dict) or row.get("v") != VERSION:
+        untrusted.fail("its format is unknown")
+    said = {key: value for key, value in row.items() if key not in ("v", "e")}
+    return trace_rows.READERS[untrusted.word(row.get("e"), trace_rows.READERS)](said)
+
+
+def events(rows: object) -> tuple[Event, ...]:
+    """The events of one reply, in their order and with all of their text; a reply that was broken off has no Finished.
+
+    rows: any JSON value. Raises TraceError for one that `rows` cannot have made.
+    """
+    if not isinstance(rows, (list, tuple)) or len(rows) > MAX_ROWS:
+        untrusted.fail("it is no list of events, or too long")
+    told: list[Event] = []
+    shown: list[Token] = []
+    prefilled: Prefilled | None = None
+    for each in rows:
+        found = event(each)
+        if told and isinstance(told[-1], Finished):
+            untrusted.fail("something follows its end")
+        if isinstance(found, (Prefilling, Prefilled)) and prefilled is not None:
+            untrusted.fail("its prompt is read twice")
+        if isinstance(found, Prefilled):
+            prefilled = found
+            shown += () if found.token is None else (found.token,)
+        elif isinstance(found, Round):
+            _check_place(found, told[-1] if told else None, prefilled, len(shown))
+            shown += found.tokens
+        elif isinstance(found, Finished):
+            found = replace(found, text="".join(t.text for t in shown), token_ids=tuple(t.id for t in shown))
+        told.append(found)
+    return tuple(told)
+
+
+def _check_place(round_: Round, before: Event | None, prefilled: Prefilled | None, replied: int) -> None:
+    """That a round is the one that follows `replied` tokens of a reply."""
+    index = before.index + 1 if isinstance(before, Round) else round_.index
+    length = None if prefilled is None else prefilled.prompt_tokens + replied
+    if round_.index != index or _begin(round_) not in (None, replied) or round_.context_len != length:
+        untrusted.fail("its rounds are not in order")
+
+
+def _begin(round_: Round) -> int | None:
+    """The position of its first draft or token, None where it has neither."""
+    if round_.decisions:
+        return round_.decisions[0].position
+    return round_.tokens[0].position if round_.tokens else None
+
+
+def _round_row(round_: Round) -> Row:
+    times = (round_.draft_s, round_.verify_s, round_.sample_s, round_.total_s, round_.detail_s)
+    accepted = sum(decision.outcome is Outcome.ACCEPTED for decision in round_.decisions)
+    said: Row = {"e": "round", "n": round_.index, "k": round_.k_requested, "why": round_.k_reason.value}
+    said |= {"kind": round_.kind.value} if round_.kind is not RoundKind.SPECULATIVE else {}
+    said |= {"rule": Rule(round_.rule).value} if round_.rule != Rule.REJECTION else {}
+    said |= {"by": round_.drafter} if round_.drafter != "none" else {}
+    said |= {"ctx": round_.context_len, "s": [_short(time_s) for time_s in times]}
+    said |= {"at": begin} if (begin := _begin(round_)) is not None else {}
+    if round_.decisions:
+        pairs = zip_longest(round_.decisions, round_.tokens[:accepted])
+        said |= {"d": [_decision_row(decision, token) for decision, token in pairs]}
+    said |= {"ok": accepted} if accepted else {}
+    said |= {"last": _token_row(round_.tokens[-1])} if len(round_.tokens) > accepted else {}
+    said |= {"est": _short(round_.predicted_speedup)} if round_.predicted_speedup is not None else {}
+    if (recovery := round_.recovery) is not None:
+        said |= {"rec": [_maybe(recovery.uniform), _top_row(recovery.top), _top_row(recovery.raw_top)]}
+    return said
+
+
+def _decision_row(decision: TokenDecision, token: Token | None) -> list[Any]:
+    """token: the one that an accepted draft became."""
+    said: list[Any] = [decision.id, decision.text, _short(decision.draft_prob)]
+    more: Row = {"special": decision.special} if decision.special else {}
+    if decision.outcome is not Outcome.DISCARDED:
+        said += map(_maybe, (decision.target_prob, decision.accept_prob, decision.uniform))
+    if token is not None and (token.text, token.special) != (decision.text, decision.special):
+        more |= {"shown": [token.text, token.special]}
+    if (detail := decision.detail) is not None:
+        said += [_short(detail.raw_target_prob), _maybe(detail.raw_draft_prob)]
+        more |= {"draft": _top_row(detail.draft_top)} if detail.draft_top else {}
+        more |= {"target": _top_row(detail.target_top)} if detail.target_top else {}
+    return [*said, more] if more else said
+
+
+def _token_row(token: Token) -> list[Any]:
+    said: list[Any] = [token.id, token.text, _maybe(token.raw_prob), token.special]
+    return said if token.special else said[:3] if token.raw_prob is not None else said[:2]
+
+
+def _top_row(top: Sequence[Choice]) -> list[Any]:
+    return [[choice.id, choice.text, _short(choice.prob)] for choice in top]
+
+
+def _maybe(value: float | None) -> float | None:
+    return None if value is None else _short(value)
+
+
+def _short(value: float) -> float:
+    """Six significant digits, and no ".0" to carry."""
+    short = float(f"{value:.6g}")
+    return int(short) if short.is_integer() else short
