@@ -9,13 +9,14 @@ import unicodedata
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
+from typing import Literal
 
 from engine.config import DecodingParams, Detail, Message
 from engine.engine import Engine, Facts, State, Status
 from engine.errors import Busy, ContextFull, EngineError
 from engine.events import Finished, Prefilled
 from engine.stream import Stream
-from ui import charts, controls, patches, render, saved
+from ui import card, charts, controls, patches, prose, render, saved
 from ui.patches import Patch
 from ui.render import both, missing_drafters
 from ui.sessions import Live, Sessions
@@ -111,6 +112,10 @@ class Handlers:
             payload = charts.charts(conversation.turns[-1].reply if conversation.turns else Reply())
         elif what == "meter":
             payload = await self._meter(conversation, str(args.get("text", "")))
+        elif what == "card" and (turn := _turn(conversation, args.get("key"))) is not None:
+            payload = card.answer(turn, args.get("block"), args.get("piece"))
+        elif what == "prose" and (turn := _turn(conversation, args.get("key"))) is not None:
+            payload = {"key": turn.key, **prose.answer(turn.reply.text, _index(args.get("from")))}
         return None if payload is None else patches.answer(conversation, what, payload)
 
     async def _meter(self, conversation: Conversation, written: str) -> str:
@@ -155,9 +160,14 @@ class Handlers:
         return self._reply(conversation, place, turn.user, values, seed=turn.reply.seed if same_seed else None)
 
     async def _reply(
-        self, conversation: Conversation, keep: int, user: str, values: Sequence[object], **sampling: int | None
+        self,
+        conversation: Conversation,
+        keep: int,
+        user: str,
+        values: Sequence[object],
+        seed: int | Literal["settings", "new"] | None = "settings",
     ) -> AsyncGenerator[Patch, None]:
-        """A reply to `user` behind the first `keep` turns. sampling: what to take instead of the settings."""
+        """A reply to `user` behind the first `keep` turns. seed: as the settings say, a new one, or a certain one."""
         if self.sessions.live(conversation.id):
             yield patches.notice(conversation, both("notice.busy"))
             return
@@ -170,8 +180,9 @@ class Handlers:
                 yield patches.notice(conversation, both("notice.unsent"))
                 return
             settings, corrections = controls.settings(self.table(), values)
-            sampled = replace(settings.params.sampling, **sampling)
-            params = replace(settings.params, sampling=sampled, detail=Detail.PROBS)
+            params = replace(settings.params, detail=Detail.PROBS)
+            if seed != "settings":
+                params = replace(params, sampling=replace(params.sampling, seed=None if seed == "new" else seed))
             try:
                 messages = prompt(settings.system, conversation.turns[:keep], user)
                 await self.ask(live, messages, params, conversation.id)

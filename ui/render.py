@@ -51,7 +51,7 @@ def piece(part: Piece, index: int = 0) -> str:
     """One token as HTML; "" where it shows nothing (the first bytes of a character). index: its place in the block."""
     if part.special:
         return _chip(part, index)
-    shown = _marked(part.text) if part.kind in LOST else escape(part.text)
+    shown = escape(marked(part.text)) if part.kind in LOST else escape(part.text)
     if not shown:
         return ""
     rest = _attributes(part, index)
@@ -67,14 +67,20 @@ def _attributes(part: Piece, index: int) -> str:
 
 
 def _chip(part: Piece, index: int) -> str:
-    name = both(_SPECIALS[part.special]) if part.special in _SPECIALS else escape(part.special)
-    return f'<span class="t chip {part.kind.value}"{_attributes(part, index)}>{name}</span>' + escape(part.text)
+    return f'<span class="t chip {part.kind.value}"{_attributes(part, index)}>{special(part.special)}</span>' + escape(
+        part.text
+    )
 
 
-def _marked(written: str) -> str:
-    """A lost token's text with its white space made visible; leading spaces of a word stay spaces."""
-    marked = "".join(_MARKS.get(char, char) for char in written)
-    return escape("␣" * len(marked) if marked.isspace() else marked)
+def special(token: str) -> str:
+    """A control token in words where it has some, as HTML."""
+    return both(_SPECIALS[token]) if token in _SPECIALS else escape(token)
+
+
+def marked(written: str) -> str:
+    """A token's text with its white space made visible; leading spaces of a word stay spaces."""
+    shown = "".join(_MARKS.get(char, char) for char in written)
+    return "␣" * len(shown) if shown.isspace() else shown
 
 
 def block(part: Block) -> str:
@@ -141,18 +147,17 @@ def _measured(reply: Reply, about: About | None) -> str:
     own = reply.tally.summary()
     if not own.tokens:
         return ""
-    figures = [
-        ("foot.speed", own.spec_tok_s or own.overall_tok_s, lambda value: f"{value:.0f}"),
-        ("foot.speedup", own.speedup, times),
-        ("foot.alpha", own.alpha, lambda value: f"{value:.2f}"),
-        ("foot.tau", own.acceptance_length, lambda value: f"{value:.2f}"),
-        ("foot.ttft", own.ttft_s, lambda value: f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"),
-    ]
-    parts = [both(key, value=shown(value)) for key, value, shown in figures if value is not None]
+    said = [both("foot.speed", value=f"{own.spec_tok_s or own.overall_tok_s:.0f}")] if own.overall_tok_s else []
+    if own.speedup is not None:
+        said += [both("foot.speedup", value=times(own.speedup))]
+    if own.alpha is not None:
+        said += [both("foot.alpha", value=f"{own.alpha:.2f}"), both("foot.tau", value=f"{own.acceptance_length:.2f}")]
+    if own.ttft_s is not None:
+        said += [both("foot.ttft", value=f"{own.ttft_s * 1000:.0f}")]
     if about is not None:
         who = " + ".join(name(drafts.drafter) for drafts in own.acceptance_by_drafter) or name("none")
-        parts += [who, escape(about.kernel), both("header.exact" if about.exact else "header.inexact")]
-    return f'<span class="figures">{" · ".join(parts)}</span>'
+        said += [who, escape(about.kernel), both("header.exact" if about.exact else "header.inexact")]
+    return f'<span class="figures">{" · ".join(said)}</span>'
 
 
 def used(conversation: Conversation) -> int:

@@ -86,7 +86,7 @@ def about(said: object) -> About | None:
         raise NotSaved("what wrote a reply is no object")
     try:
         return About(
-            *(_text(said[name]) for name in ("target", "weights", "kernel", "device")),
+            _text(said["target"]), _text(said["weights"]), _text(said["kernel"]), _text(said["device"]),
             said["exact"] is True, _whole(said["context_len"]), tuple(map(_text, said["drafters"])),
             _params(said["params"]), _text(said["system"]),
         )  # fmt: skip

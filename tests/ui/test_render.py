@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import DecodingParams
+from engine.config import DecodingParams, Rule
 from engine.engine import Facts, State, Status
-from engine.events import Event, FinishReason, KReason, Round
+from engine.events import Event, FinishReason, KReason, Round, RoundKind
 from engine.loaded import NF4_NOTE
 from engine.text import NO_SYSTEM, NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, Script, play
 from ui import panel, render
 from ui.controls import Options
 from ui.course import Played
-from ui.state import LOST, Block, Conversation, Kind, Phase, Piece, Reply, Turn, advance, begin, progress
+from ui.state import LOST, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn, advance, begin, progress
 from ui.strings import LANGS, Lang, text
 
 NAUGHTY = (
@@ -54,42 +54,47 @@ class Reader(HTMLParser):
         self.text += data
 
 
+ROUND = Round(1, RoundKind.SPECULATIVE, Rule.REJECTION, "ngram", 3, KReason.FIXED, 3, 9, (), (), 0.0, 0.0, 0.0, 0.01)
+ICON_TAGS = ("svg", "path", "rect")
+HEAD_TAGS = {"div", "h3", "p", "span", "button", *ICON_TAGS}
+
+
 @pytest.mark.parametrize("payload", NAUGHTY)
 @pytest.mark.parametrize("kind", Kind)
 def test_naughty_text_stays_text(payload: str, kind: Kind) -> None:
     for cut in range(1, len(payload)):
-        html = render.block(Block((Piece(kind, payload[:cut]), Piece(kind, payload[cut:]))))
+        html = render.block(Block(ROUND, (Piece(kind, payload[:cut]), Piece(kind, payload[cut:], prob=0.3))))
         reader = Reader(html)
-        assert set(reader.tags) <= {"span", "s"} and set(reader.attributes) <= {"class"}
+        assert set(reader.tags) <= {"span", "s"} and set(reader.attributes) <= {"class", "data-i", "style"}
         assert reader.text == payload
 
 
 @pytest.mark.parametrize("payload", NAUGHTY)
 def test_naughty_messages_errors_and_names_stay_text(payload: str) -> None:
-    head = Reader(render.turn_head(Turn(1, payload)))
-    assert payload in head.text and set(head.tags) <= {"div", "h3", "p", "span"}
-    failed = render.turn_foot(Reply(Phase.FINISHED, reason=FinishReason.ERROR, message=payload))
+    head = Reader(render.turn_head(Turn(2, payload)))
+    assert payload in head.text and set(head.tags) <= HEAD_TAGS
+    failed = render.turn_foot(Turn(1, "", Reply(Phase.FINISHED, reason=FinishReason.ERROR, message=payload)))
     chip = render.engine_chip(
         Status(State.READY, "ready"), Facts(payload, payload, payload, payload, 2, 10, True, ("none",), 9)
     )
     loading = render.loading_notice(Status(State.FAILED, "load", message=payload))
-    special = render.block(Block((Piece(Kind.REJECTED, "", payload),)))
+    special = render.block(Block(ROUND, (Piece(Kind.REJECTED, "", payload),)))
     for html in (failed, chip, loading, special):
         reader = Reader(html)
         assert payload in reader.text
-        assert set(reader.tags) <= {"span", "p", "b", "br"}
-        assert set(reader.attributes) <= {"class", "lang", "role", "tabindex"}
+        assert set(reader.tags) <= {"span", "p", "b", "br", *ICON_TAGS, "button"}
+        assert not [name for name in reader.attributes if name.startswith("on")]
 
 
 @pytest.mark.parametrize("line", BIG_LIST)
 def test_the_big_list_as_message_and_as_reply(line: str) -> None:
-    head = Reader(render.turn_head(Turn(1, line)))
-    assert line in head.text and set(head.tags) <= {"div", "h3", "p", "span"}
+    head = Reader(render.turn_head(Turn(2, line)))
+    assert line in head.text and set(head.tags) <= HEAD_TAGS
     pieces = ["a", *line, "z"] * 3
     script = Script(pieces=pieces, wrong=(line, line[: len(line) // 2]), special_end=False)
     reply = advance(Reply(), play(script, DecodingParams(max_new_tokens=4096)))
-    everything = Reader("".join(render.blocks(reply.blocks)))
-    assert set(everything.tags) <= {"span", "s"} and set(everything.attributes) <= {"class", "data-en", "data-zh"}
+    everything = Reader("".join(map(render.block, reply.blocks)))
+    assert set(everything.tags) <= {"span", "s"} and set(everything.attributes) <= {"class", "data-i", "style"}
     kept = "".join(render.piece(piece) for block in reply.blocks for piece in block.pieces if piece.kind not in LOST)
     assert Reader(kept).text == "".join(pieces) == reply.text
 
@@ -194,7 +199,7 @@ def test_bars_share_one_scale() -> None:
 def test_every_ending_has_its_words(reason: FinishReason) -> None:
     talk = begin(Conversation("c"), "hi")
     reply = progress(talk, 1, play(Script(reason=reason, message="It broke."), DecodingParams())).turns[0].reply
-    assert "seed 7" in render.turn_foot(reply)
+    assert "seed 7" in render.turn_foot(Turn(1, "", reply))
 
 
 @pytest.mark.parametrize("phase", ["start", "fetch", "unpack", "convert", "load", "warm_up", "ready"])
@@ -207,11 +212,28 @@ def test_a_drafter_whose_context_is_full_is_named_under_the_reply() -> None:
     events = play(Script(text=DEFAULT_TEXT), DecodingParams())
     last = max(i for i, event in enumerate(events) if isinstance(event, Round))
     words = "outgrew the drafter"
-    assert words not in render.turn_foot(advance(Reply(), events))
+    assert words not in _foot(advance(Reply(), events))
     shortened = replace(events[last], k_reason=KReason.DRAFTER_CONTEXT, k_requested=1)
-    assert words not in render.turn_foot(advance(Reply(), [*events[:last], shortened, *events[last + 1 :]]))
+    assert words not in _foot(advance(Reply(), [*events[:last], shortened, *events[last + 1 :]]))
     full = replace(shortened, k_requested=0)
-    assert words in render.turn_foot(advance(Reply(), [*events[:last], full, *events[last + 1 :]]))
+    assert words in _foot(advance(Reply(), [*events[:last], full, *events[last + 1 :]]))
+
+
+def _foot(reply: Reply) -> str:
+    return render.turn_foot(Turn(1, "hello", reply))
+
+
+def test_the_figures_of_a_reply_stand_under_it() -> None:
+    events = play(Script(text=DEFAULT_TEXT * 3), DecodingParams(probe_every=4))
+    reply = advance(Reply(), events)
+    about = About("LM", "Q4", "fast <kernel>", "cpu", True, 8192, ("none", "ngram"), DecodingParams())
+    said = Reader(render.turn_foot(Turn(1, "hello", reply, about))).text
+    own = reply.tally.summary()
+    for figure in (f"{own.spec_tok_s:.0f} tokens/s", render.times(own.speedup), f"α {own.alpha:.2f}", "n-gram",
+                   f"τ {own.acceptance_length:.2f}", "first token 50 ms", "fast <kernel>", "bit-exact"):  # fmt: skip
+        assert figure in said
+    plain = Reader(_foot(advance(Reply(), play(Script(), DecodingParams(num_speculative_tokens=0))))).text
+    assert "α" not in plain and "plain speed" not in plain and "bit-exact" not in plain, "nothing that was not measured"
 
 
 def line(lang: Lang, reason: KReason, drafter: str = "head", drafted: int = 4, predicted: float | None = 1.42) -> str:
