@@ -1,0 +1,148 @@
+"""The four figures of a reply, as Plotly takes them. Pure; what they show comes from `ui.charts`.
+
+Colours are the style sheet's variables (`var(--gl-draft)`) and words are keys of `ui.strings`: the page's script puts in
+what they stand for, so a figure follows theme and language without being asked for again.
+
+All but the numbers is the same each time. It is built once from Plotly's own classes, which refuse what Plotly would not
+understand; that takes 20 ms, filling in the numbers next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from html import escape
+from typing import Any
+
+from engine.stats import Drafts
+from ui.strings import LANGS, TEXT, text
+
+Figure = dict[str, Any]
+
+FONT = "system-ui, sans-serif"
+
+WORDS = (
+    "charts.axis.tokens", "charts.axis.speed", "charts.axis.place", "charts.axis.right", "charts.axis.length",
+    "charts.axis.rounds", "charts.this", "charts.plain", "charts.draft", "charts.verify",
+    "charts.sample", "charts.other", "drafter.ngram", "drafter.head", "drafter.draft_model",
+)  # fmt: skip
+"""Every key that a figure may hold."""
+
+PARTS = {"draft": "draft", "verify": "recovered", "sample": "quiet", "other": "line"}
+"""The parts of the time, each with its colour."""
+
+_PATTERNS = ("", "/", ".", "x")
+"""What tells drafters apart besides their names: all of their right guesses are green."""
+
+
+def words() -> dict[str, list[str]]:
+    """What the keys in a figure stand for, in the order of LANGS."""
+    return {key: [text(key, lang) for lang in LANGS] for key in WORDS}
+
+
+def speed(points: Sequence[tuple[int, float]], plain_tok_s: float | None, guessed: bool) -> Figure:
+    """points: (tokens written, tokens/s). The dashed line of plain decoding is there only where that was measured."""
+    x, y = [at for at, _ in points], [round(tok_s, 2) for _, tok_s in points]
+    data = [_trace("guessed" if guessed else "unguessed") | {"x": x, "y": y}]
+    if plain_tok_s is not None:
+        data.append(_trace("plain") | {"x": [0, x[-1]], "y": [round(plain_tok_s, 2)] * 2})
+    return {"data": data, "layout": _layout("speed")}
+
+
+def acceptance(drafters: Sequence[Drafts]) -> Figure:
+    """Bars of accepted / tested by draft position, a series for each drafter."""
+    data = []
+    for number, drafts in enumerate(drafters):
+        tested = [(place + 1, right / tested) for place, (tested, right) in enumerate(drafts.by_position) if tested]
+        x, y = [place for place, _ in tested], [round(share, 4) for _, share in tested]
+        pattern = _PATTERNS[number % len(_PATTERNS)]
+        data.append(_trace(f"right{pattern}") | {"x": x, "y": y, "name": _drafter(drafts.drafter)})
+    return {"data": data, "layout": _layout("acceptance")}
+
+
+def lengths(counts: Mapping[int, int]) -> Figure:
+    """Bars of rounds by the tokens that they wrote."""
+    x = list(range(min(counts), max(counts) + 1))
+    data = [_trace("right") | {"x": x, "y": [counts.get(tokens, 0) for tokens in x]}]
+    return {"data": data, "layout": _layout("lengths")}
+
+
+def time(seconds: Mapping[str, float]) -> Figure:
+    """One bar, stacked from the PARTS of the time as shares of their sum."""
+    total = sum(seconds.values())
+    data = [_trace(part) | {"x": [round(seconds[part] / total, 4)], "y": [""]} for part in PARTS]
+    return {"data": data, "layout": _layout("time")}
+
+
+def _drafter(name: str) -> str:
+    """A key where there are words for it; else the name itself, escaped because Plotly reads names as HTML."""
+    return key if (key := f"drafter.{name}") in TEXT else escape(name)
+
+
+def _trace(name: str) -> Figure:
+    return dict(_traces()[name])
+
+
+def _layout(name: str) -> Figure:
+    return _layouts()[name]
+
+
+def _colour(role: str) -> str:
+    return f"var(--gl-{role})"
+
+
+@cache
+def _traces() -> dict[str, Figure]:
+    """Every kind of trace, still without numbers."""
+    import plotly.graph_objects as go  # here, because it takes a while and the page is up without it
+
+    def line(name: str, role: str, **more: Any) -> Any:
+        return go.Scatter(mode="lines", name=name, line={"color": _colour(role), "width": 2} | more)
+
+    def bars(role: str, pattern: str = "", **more: Any) -> Any:
+        marker: dict[str, Any] = {"color": _colour(role), "line": {"color": _colour(role), "width": 1}}
+        if pattern:
+            marker["pattern"] = {"shape": pattern, "fgcolor": _colour(role), "bgcolor": _colour("ground"), "size": 6}
+        return go.Bar(marker=marker, **more)
+
+    made = {"guessed": line("charts.this", "draft"), "unguessed": line("charts.this", "quiet"),
+            "plain": line("charts.plain", "text", width=1.5, dash="dash")}  # fmt: skip
+    made |= {f"right{pattern}": bars("draft", pattern, hoverinfo="y") for pattern in _PATTERNS}
+    made |= {
+        part: bars(role, orientation="h", name=f"charts.{part}", hoverinfo="x+name") for part, role in PARTS.items()
+    }
+    return {name: trace.to_plotly_json() for name, trace in made.items()}
+
+
+@cache
+def _layouts() -> dict[str, Figure]:
+    """Axes and manners of the four. Nothing is dragged or zoomed: a finger on a chart scrolls the page."""
+    import plotly.graph_objects as go
+
+    axis = {"fixedrange": True, "gridcolor": _colour("line"), "linecolor": _colour("line"), "zeroline": False,
+            "automargin": True}  # fmt: skip
+    common = {
+        "font": {"family": FONT, "size": 12, "color": _colour("quiet")},
+        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "autosize": True, "dragmode": False,
+        "margin": {"l": 8, "r": 12, "t": 8, "b": 8, "pad": 0}, "bargap": 0.25, "hovermode": "closest",
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "itemclick": False,
+                   "itemdoubleclick": False, "traceorder": "normal"},
+        "hoverlabel": {"bgcolor": _colour("raised"), "bordercolor": _colour("line"), "font": {"color": _colour("text")}},
+    }  # fmt: skip
+
+    def layout(x: str, y: str, across: dict[str, Any], up: dict[str, Any], **more: Any) -> Figure:
+        xaxis = axis | {"title": {"text": x, "standoff": 8}, "showgrid": False} | across
+        yaxis = axis | {"title": {"text": y, "standoff": 8}, "rangemode": "tozero"} | up
+        made: Figure = go.Layout(common | {"xaxis": xaxis, "yaxis": yaxis} | more).to_plotly_json()
+        return made
+
+    share = {"range": [0, 1], "tickformat": ".0%", "hoverformat": ".1%"}
+    place = {"dtick": 1}
+    return {
+        "speed": layout("charts.axis.tokens", "charts.axis.speed", {"rangemode": "tozero"}, {"hoverformat": ".1f"},
+                        hovermode="x"),
+        "acceptance": layout("charts.axis.place", "charts.axis.right", place, share),
+        "lengths": layout("charts.axis.length", "charts.axis.rounds", place, {"tickformat": ",d"}),
+        "time": layout("", "", share | {"dtick": 0.25, "ticklabeloverflow": "allow"}, {"visible": False}, barmode="stack",
+                       margin={"l": 20, "r": 24, "t": 8, "b": 8}),
+    }  # fmt: skip
