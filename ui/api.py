@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from engine.config import MAX_K, DecodingParams, Message, SamplingParams
+from engine.config import MAX_K, DecodingParams, Message, Rule, SamplingParams
 from engine.engine import Facts
 from engine.errors import EngineError, InvalidParams
 from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Round, Token
@@ -89,16 +89,27 @@ def make_generate(handlers: Handlers) -> Callable[..., Any]:
         num_speculative_tokens: int | str | None = k_at_first,
         drafter: str = default_drafter(handlers.options.drafter),
         seed: int | None = None,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        frequency_penalty: float = 0.0,
+        presence_penalty: float = 0.0,
+        stop: list[str] | None = None,
+        rule: str = Rule.REJECTION.value,
     ) -> AsyncIterator[dict[str, Any]]:
         """One reply to one prompt, with the source of every token and the speeds. Seed: a whole number, or none."""
         live = Live()
         handlers.sessions.join(live)
         try:
             record = Record()
-            params = DecodingParams(
-                SamplingParams(temperature=temperature, seed=seed), drafter, _k(num_speculative_tokens),
-                max_new_tokens=max_new_tokens,
+            sampling = SamplingParams(
+                temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty,
+                frequency_penalty=frequency_penalty, presence_penalty=presence_penalty, seed=seed,
             )  # fmt: skip
+            params = DecodingParams(
+                sampling, drafter, _k(num_speculative_tokens), _rule(rule), max_new_tokens, _stop(stop)
+            )
             async for _ in handlers.until_loaded(live):
                 yield record.json()
             await handlers.ask(live, _messages(prompt), params)
@@ -122,6 +133,23 @@ def _k(asked: object) -> int | None:
         name = "num_speculative_tokens"
         raise InvalidParams(name, f"{name} must be auto or a whole number between 0 and {MAX_K}, not {asked!r}.")
     return asked
+
+
+def _rule(asked: object) -> Rule:
+    """Raises InvalidParams."""
+    for rule in Rule:
+        if rule == asked:
+            return rule
+    raise InvalidParams("rule", f"rule must be one of {', '.join(Rule)}, not {asked!r}.")
+
+
+def _stop(asked: object) -> tuple[str, ...]:
+    """A list of strings; how many and how long is for the engine to say. Raises InvalidParams."""
+    if asked is None:
+        return ()
+    if not isinstance(asked, (list, tuple)):
+        raise InvalidParams("stop", f"stop must be a list of strings, not {asked!r}.")
+    return tuple(asked)
 
 
 def _messages(prompt: str) -> tuple[Message, ...]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from engine.config import MAX_K, DecodingParams, Rule, SamplingParams
-from engine.errors import InvalidParams
-from ui.strings import TEXT, Lang, text
+from ui.strings import Lang, text
 
 MAX_SEED = 2**63 - 1
 MAX_TEMPERATURE = 2.0
 """The engine allows more; beyond this a small model writes noise."""
+
+MAX_STOPS, MAX_STOP = 16, 200
+"""How many stop strings there may be, and how many characters each may have."""
 
 K_AT_FIRST = 3
 """Where the slider stands until somebody moves it."""
@@ -22,6 +25,9 @@ DRAFTERS = ("auto", "none", "ngram", "head", "both", "draft_model")
 
 DRAFTERS_AT_START = ("none", "ngram")
 """What there is in any case, until the engine is ready and says what it has."""
+
+Value = float | int | str | bool
+"""What a control holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +43,15 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """One setting. `name` is its name in the engine; `low` to `high` in steps of `step` for sliders.
+    """One setting. `name` is its name in the engine; `low` to `high` in steps of `step` for sliders and numbers.
 
-    A "list" is a choice whose entries explain themselves, a line each.
+    A "list" is a choice whose entries explain themselves, a line each; "lines" is text of which each line counts.
     """
 
     name: str
-    kind: Literal["slider", "choice", "list", "line", "text", "switch"]
-    default: float | str | bool
+    group: str
+    kind: Literal["slider", "number", "choice", "list", "line", "lines", "text", "switch"]
+    default: Value
     label: str
     help: str
     low: float = 0
@@ -54,22 +61,32 @@ class Control:
 
     @property
     def whole(self) -> bool:
-        return self.kind == "slider" and self.step == int(self.step)
+        return self.kind in ("slider", "number") and self.step == int(self.step)
+
+
+GROUPS = ("decoding", "sampling", "limits", "system")
+"""In the order in which they are shown; the table is sorted by it."""
 
 
 TABLE: tuple[Control, ...] = (
-    Control("auto_k", "switch", True, "auto_k.label", "auto_k.help"),
-    Control("num_speculative_tokens", "slider", K_AT_FIRST, "k.label", "k.help", 0, MAX_K),
-    Control("drafter", "list", "auto", "drafter.label", "drafter.help", choices=("auto", *DRAFTERS_AT_START)),
-    Control("rule", "choice", Rule.REJECTION.value, "rule.label", "rule.help", choices=tuple(r.value for r in Rule)),
-    Control("temperature", "slider", 0.0, "temperature.label", "temperature.help", 0, MAX_TEMPERATURE, 0.05),
-    Control("top_p", "slider", 1.0, "top_p.label", "top_p.help", 0.05, 1, 0.05),
-    Control("max_new_tokens", "slider", 512, "max_new_tokens.label", "max_new_tokens.help", 1, 2048),
-    Control("seed", "line", "", "seed.label", "seed.help", 0, MAX_SEED),
-    Control("system", "text", "", "system.label", "system.help"),
-    Control("probe_every", "slider", 12, "probe_every.label", "probe_every.help", 0, 64),
-    Control("plain_only", "switch", False, "plain_only.label", "plain_only.help"),
-)
+    Control("drafter", "decoding", "list", "auto", "drafter.label", "drafter.help", choices=("auto", *DRAFTERS_AT_START)),
+    Control("auto_k", "decoding", "switch", True, "auto_k.label", "auto_k.help"),
+    Control("num_speculative_tokens", "decoding", "slider", K_AT_FIRST, "k.label", "k.help", 0, MAX_K),
+    Control("rule", "decoding", "choice", Rule.REJECTION.value, "rule.label", "rule.help", choices=tuple(r.value for r in Rule)),
+    Control("probe_every", "decoding", "number", 12, "probe_every.label", "probe_every.help", 0, 64),
+    Control("plain_only", "decoding", "switch", False, "plain_only.label", "plain_only.help"),
+    Control("temperature", "sampling", "slider", 0.0, "temperature.label", "temperature.help", 0, MAX_TEMPERATURE, 0.05),
+    Control("top_p", "sampling", "slider", 1.0, "top_p.label", "top_p.help", 0.05, 1, 0.05),
+    Control("min_p", "sampling", "slider", 0.0, "min_p.label", "min_p.help", 0, 1, 0.01),
+    Control("top_k", "sampling", "number", 0, "top_k.label", "top_k.help", 0, 1000),
+    Control("repetition_penalty", "sampling", "number", 1.0, "repetition_penalty.label", "repetition_penalty.help", 0.5, 2, 0.05),
+    Control("frequency_penalty", "sampling", "number", 0.0, "frequency_penalty.label", "frequency_penalty.help", -2, 2, 0.1),
+    Control("presence_penalty", "sampling", "number", 0.0, "presence_penalty.label", "presence_penalty.help", -2, 2, 0.1),
+    Control("seed", "sampling", "line", "", "seed.label", "seed.help", 0, MAX_SEED),
+    Control("max_new_tokens", "limits", "number", 512, "max_new_tokens.label", "max_new_tokens.help", 1, 2048),
+    Control("stop", "limits", "lines", "", "stop.label", "stop.help"),
+    Control("system", "system", "text", "", "system.label", "system.help"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,30 +97,31 @@ class Settings:
     params: DecodingParams
 
 
-class Refusal(Exception):
-    """A value that is not allowed: which setting, and the key of the sentence about it."""
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A value that was not allowed: which setting, what is used instead, the key of the sentence, what was there."""
 
-    def __init__(self, control: Control, key: str) -> None:
-        super().__init__(control.name)
-        self.control = control
-        self.key = key
+    control: Control
+    value: Value
+    key: str
+    given: str = ""
 
     def sentence(self, lang: Lang) -> str:
-        control = self.control
-        choices = ", ".join(choice_label(choice, lang) for choice in control.choices)
+        """Plain text, in which `given` may hold anything: escape it before it becomes HTML."""
         return text(
             self.key,
             lang,
-            label=text(control.label, lang),
-            low=f"{control.low:g}",
-            high=f"{control.high:g}",
-            choices=choices,
+            label=text(self.control.label, lang),
+            low=_shown(self.control.low, lang),
+            high=_shown(self.control.high, lang),
+            used=_shown(self.value, lang),
+            given=choice_label(self.given, lang) if self.control.choices else self.given,
         )
 
 
 def table(options: Options, drafters: Sequence[str] | None = None) -> tuple[Control, ...]:
     """The table with what the command line and the loaded engine (None: not yet) say about defaults and limits."""
-    offered = sorted(("auto", *(drafters or DRAFTERS_AT_START)), key=_place)
+    offered = sorted({"auto", *(drafters or DRAFTERS_AT_START)}, key=_place)
 
     def adapted(control: Control) -> Control:
         if control.name == "auto_k":
@@ -119,8 +137,8 @@ def table(options: Options, drafters: Sequence[str] | None = None) -> tuple[Cont
     return tuple(adapted(control) for control in TABLE)
 
 
-def _place(drafter: str) -> int:
-    return DRAFTERS.index(drafter) if drafter in DRAFTERS else len(DRAFTERS)
+def _place(drafter: str) -> tuple[int, str]:
+    return (DRAFTERS.index(drafter) if drafter in DRAFTERS else len(DRAFTERS), drafter)
 
 
 def default_drafter(asked: str) -> str:
@@ -130,58 +148,66 @@ def default_drafter(asked: str) -> str:
 
 def choice_label(choice: str, lang: Lang) -> str:
     """The words for a rule or a drafter; a name that has none stands for itself."""
-    for key in (f"drafter.{choice}", f"rule.{choice}"):
-        if key in TEXT:
-            return text(key, lang)
-    return choice
+    kind = "drafter" if choice in DRAFTERS else "rule" if choice in tuple(Rule) else None
+    return text(f"{kind}.{choice}", lang) if kind else choice
 
 
 def choice_line(choice: str, lang: Lang) -> str:
     """The same with what it is good for on a second line, where there are words for that."""
-    key = f"drafter.{choice}.help"
-    return f"{choice_label(choice, lang)}\n{text(key, lang)}" if key in TEXT else choice_label(choice, lang)
+    label = choice_label(choice, lang)
+    return f"{label}\n{text(f'drafter.{choice}.help', lang)}" if choice in DRAFTERS else label
 
 
-def settings(controls: Sequence[Control], values: Sequence[object]) -> Settings:
-    """Check raw values in the table's order. Raises Refusal for the first that is not allowed."""
-    checked = {c.name: check(c, value) for c, value in zip(controls, values, strict=True)}
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+
+def settings(controls: Sequence[Control], values: Sequence[object]) -> tuple[Settings, tuple[Correction, ...]]:
+    """Raw values, in the table's order, as the engine takes them, and what had to be corrected. Never refuses."""
+    checked, corrections = check_all(controls, {c.name: v for c, v in zip(controls, values, strict=True)})
     seed = checked["seed"]
     sampling = SamplingParams(
-        temperature=float(checked["temperature"]), top_p=float(checked["top_p"]), seed=int(seed) if seed != "" else None
+        temperature=float(checked["temperature"]),
+        top_k=int(checked["top_k"]),
+        top_p=float(checked["top_p"]),
+        min_p=float(checked["min_p"]),
+        repetition_penalty=float(checked["repetition_penalty"]),
+        frequency_penalty=float(checked["frequency_penalty"]),
+        presence_penalty=float(checked["presence_penalty"]),
+        seed=int(seed) if seed != "" else None,
     )
-    try:
-        params = DecodingParams(
-            sampling=sampling,
-            drafter=str(checked["drafter"]),
-            num_speculative_tokens=_k(checked),
-            rule=Rule(str(checked["rule"])),
-            max_new_tokens=int(checked["max_new_tokens"]),
-            probe_every=int(checked["probe_every"]),
-        )
-    except InvalidParams as error:  # a test keeps the table within the engine's limits, so this should never be
-        raise Refusal(next(c for c in controls if c.name == error.field), "notice.range") from error
-    return Settings(str(checked["system"]), params)
+    params = DecodingParams(
+        sampling=sampling,
+        drafter=str(checked["drafter"]),
+        num_speculative_tokens=_k(checked),
+        rule=Rule(str(checked["rule"])),
+        max_new_tokens=int(checked["max_new_tokens"]),
+        stop=stops(str(checked["stop"])),
+        probe_every=int(checked["probe_every"]),
+    )
+    return Settings(str(checked["system"]), params), corrections
 
 
-def _k(checked: Mapping[str, float | int | str | bool]) -> int | None:
+def check_all(
+    controls: Sequence[Control], values: Mapping[str, object]
+) -> tuple[dict[str, Value], tuple[Correction, ...]]:
+    """Every value that the table knows, checked; names it does not know are left out."""
+    pairs = {c.name: check(c, values[c.name]) for c in controls if c.name in values}
+    return {name: value for name, (value, _) in pairs.items()}, tuple(c for _, c in pairs.values() if c)
+
+
+def check(control: Control, value: object) -> tuple[Value, Correction | None]:
+    """One value as its control may hold it, and what was corrected."""
+    return _CHECKS[control.kind](control, value)
+
+
+def _corrected(control: Control, used: Value, key: str, given: object = "") -> tuple[Value, Correction]:
+    return used, Correction(control, used, key, _written(given))
+
+
+def _k(checked: Mapping[str, Value]) -> int | None:
     if checked["plain_only"]:
         return 0
     return None if checked["auto_k"] else int(checked["num_speculative_tokens"])
-
-
-def check(control: Control, value: object) -> float | int | str | bool:
-    """One value, checked and converted. Raises Refusal."""
-    if control.kind == "switch":
-        return bool(value)
-    if control.kind == "text":
-        return sendable(value) if isinstance(value, str) else ""
-    if control.kind in ("choice", "list"):
-        if value not in control.choices:
-            raise Refusal(control, "notice.choice")
-        return str(value)
-    if control.kind == "line":
-        return _seed(control, value)
-    return _number(control, value)
 
 
 def sendable(written: str) -> str:
@@ -189,21 +215,81 @@ def sendable(written: str) -> str:
     return written.encode("utf-8", "replace").decode("utf-8")
 
 
-def _number(control: Control, value: object) -> float | int:
-    key = "notice.whole" if control.whole else "notice.range"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Refusal(control, key)
-    if not control.low <= value <= control.high or (control.whole and value != int(value)):
-        raise Refusal(control, key)
-    return int(value) if control.whole else float(value)
+def _number(control: Control, value: object) -> tuple[Value, Correction | None]:
+    strange = isinstance(value, bool) or (isinstance(value, float) and math.isnan(value))
+    if strange or not isinstance(value, (int, float)):
+        return _corrected(control, control.default, "correct.number")
+    near = min(max(value, control.low), control.high)
+    used = round(near) if control.whole else float(near)
+    if used == value:
+        return used, None
+    return _corrected(control, used, "correct.whole" if control.whole else "correct.range", value)
 
 
-def _seed(control: Control, value: object) -> int | str:
+def _switch(control: Control, value: object) -> tuple[Value, Correction | None]:
+    return (bool(value), None) if isinstance(value, int) else _corrected(control, control.default, "correct.unreadable")
+
+
+def _choice(control: Control, value: object) -> tuple[Value, Correction | None]:
+    known = isinstance(value, str) and value in control.choices
+    return (str(value), None) if known else _corrected(control, control.default, "correct.choice", value)
+
+
+def _seed(control: Control, value: object) -> tuple[Value, Correction | None]:
     """Blank stays blank: the engine then picks a seed and says which."""
-    written = "" if value is None else str(value).strip()
-    if not written:
-        return ""
+    written = "" if value is None else value.strip() if isinstance(value, str) else _written(value)
     digits = written.isascii() and written.isdigit() and len(written) <= len(str(MAX_SEED))
-    if not digits or int(written) > MAX_SEED:
-        raise Refusal(control, "notice.seed")
-    return int(written)
+    if written and (not digits or int(written) > control.high):
+        return _corrected(control, "", "correct.seed", value)
+    return (int(written) if written else ""), None
+
+
+def _text(control: Control, value: object) -> tuple[str, Correction | None]:
+    if value is None or isinstance(value, str):
+        return sendable(value or ""), None
+    return "", Correction(control, "", "correct.unreadable")
+
+
+def stops(written: str) -> tuple[str, ...]:
+    """The strings at which a reply ends, from a text with one a line, where a typed backslash and n breaks the line."""
+    lines = (line.removesuffix("\r") for line in written.split("\n"))
+    return tuple(line.replace("\\n", "\n") for line in lines if line.strip())
+
+
+def _stop_lines(control: Control, value: object) -> tuple[Value, Correction | None]:
+    written, correction = _text(control, value)
+    asked = stops(written)
+    if correction or (len(asked) <= MAX_STOPS and all(len(stop) <= MAX_STOP for stop in asked)):
+        return written, correction
+    fitting = [stop[:MAX_STOP].replace("\n", "\\n") for stop in asked[:MAX_STOPS]]
+    return _corrected(control, "\n".join(fitting), "correct.stop")
+
+
+_CHECKS: Mapping[str, Callable[[Control, object], tuple[Value, Correction | None]]] = {
+    "slider": _number,
+    "number": _number,
+    "switch": _switch,
+    "choice": _choice,
+    "list": _choice,
+    "line": _seed,
+    "lines": _stop_lines,
+    "text": _text,
+}
+"""By the kind of control."""
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def _shown(value: object, lang: Lang) -> str:
+    if isinstance(value, str):
+        return choice_label(value, lang)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _written(given: object, most: int = 24) -> str:
+    """What somebody gave, short enough to be quoted. Python would not even write out the longest numbers."""
+    if not isinstance(given, (str, int, float)) or (isinstance(given, int) and abs(given) > 10**most):
+        return "…"
+    whole = f"{given:g}" if isinstance(given, float) else sendable(str(given))
+    return whole if len(whole) <= most else whole[: most - 1] + "…"

@@ -10,13 +10,15 @@ from typing import Any
 import gradio as gr
 
 from engine.engine import Engine
-from ui import charts, controls, page, render
+from ui import charts, chats, export, page, render, saved
 from ui.api import make_generate
-from ui.controls import Control, Options
+from ui.controls import Options
 from ui.examples import ASSETS, EXAMPLES, buttons
 from ui.handlers import Handlers
-from ui.patches import Patch, packed
+from ui.patches import Patch, answer, packed
 from ui.render import both
+from ui.settings import SettingsPane
+from ui.state import Conversation
 from ui.strings import TEXT, Lang, text
 from ui.theme import dress
 
@@ -35,7 +37,7 @@ def build_app(engine: Engine, options: Options) -> gr.Blocks:
         conversation = gr.Textbox(visible=False)
         gr.HTML(_header(), elem_id="gl-header", apply_default_css=False)
         with gr.Column(elem_id="gl-chat"):
-            gr.HTML(_chats(), elem_id="gl-chats", apply_default_css=False)
+            gr.HTML(chats.sidebar(), elem_id="gl-chats", apply_default_css=False)
             log = gr.HTML(
                 html_template=_log(options),
                 value=None,
@@ -46,13 +48,7 @@ def build_app(engine: Engine, options: Options) -> gr.Blocks:
             with gr.Column(elem_id="gl-side"):
                 gr.HTML(_panel(), elem_id="gl-panel", elem_classes="foldable", apply_default_css=False)
                 gr.HTML(charts.charts_frame(), elem_id="gl-charts", apply_default_css=False)
-                with gr.Accordion(text("settings.title", lang), open=False, elem_id="gl-settings") as accordion:
-                    table = handlers.table()
-                    settings: list[Any] = []
-                    for control in table:
-                        settings.append(component(control, lang))
-                        if control.name == "drafter":
-                            missing = gr.HTML(handlers.missing(), elem_id="gl-missing", apply_default_css=False)
+                settings = SettingsPane(handlers, lang)
             with gr.Column(elem_id="gl-composer"):
                 gr.HTML(_notices(), elem_id="gl-notices", apply_default_css=False)
                 box = gr.Textbox(
@@ -64,17 +60,13 @@ def build_app(engine: Engine, options: Options) -> gr.Blocks:
                         for name, variant in BUTTONS
                     )
                 gr.HTML('<p class="meter" data-part="meter"></p>', elem_id="gl-meter", apply_default_css=False)
-        wiring = _Page(handlers, conversation, log, box, settings, missing)
-        wiring.wire(send, stop, undo, redo, accordion)
+        settings.wire(app, log)
+        _Page(handlers, conversation, log, box, settings).wire(send, stop, undo, redo)
         gr.api(make_generate(handlers), api_name="generate", concurrency_limit=None)
     return app
 
 
 BUTTONS = (("send", "primary"), ("stop", "stop"), ("undo", "secondary"), ("redo", "secondary"))
-
-
-def _chats() -> str:
-    return '<nav class="chats"><div data-part="chats"></div></nav>'
 
 
 def launch(app: gr.Blocks, options: Options, **where: Any) -> Any:
@@ -98,37 +90,33 @@ class _Page:
     """The wiring. Values of settings arrive raw (`preprocess=False`): `controls` checks them and answers in words."""
 
     def __init__(
-        self, handlers: Handlers, conversation: gr.Textbox, log: gr.HTML, box: gr.Textbox, settings: list[Any],
-        missing: gr.HTML,
+        self, handlers: Handlers, conversation: gr.Textbox, log: gr.HTML, box: gr.Textbox, settings: SettingsPane
     ) -> None:  # fmt: skip
         self.handlers, self.conversation, self.log, self.box, self.settings = handlers, conversation, log, box, settings
-        self.missing = missing
-        named = dict(zip((control.name for control in handlers.table()), settings, strict=True))
-        self.temperature, self.drafter = named["temperature"], named["drafter"]
-        self.auto_k, self.k = named["auto_k"], named["num_speculative_tokens"]
 
-    def wire(self, send: gr.Button, stop: gr.Button, undo: gr.Button, redo: gr.Button, accordion: Any) -> None:
+    def wire(self, send: gr.Button, stop: gr.Button, undo: gr.Button, redo: gr.Button) -> None:
         writes: dict[str, Any] = {"js": FILL, "preprocess": False, "concurrency_limit": None, **PRIVATE}
         quick: dict[str, Any] = {"queue": False, "preprocess": False, **PRIVATE}
         asks: dict[str, Any] = {"trigger_mode": "multiple", **quick}
-        id_, log = self.conversation, self.log
+        id_, log, values = self.conversation, self.log, self.settings.components
         # "multiple": a message sent the moment the last reply ends must not be dropped because Gradio is not done with it;
         # that only one reply runs at a time is the server's to say.
         gr.on(
-            [send.click, self.box.submit], self.on_send, [id_, self.box, *self.settings], log,
+            [send.click, self.box.submit], self.on_send, [id_, self.box, *values], log,
             **writes | {"js": SEND, "trigger_mode": "multiple"},
         )  # fmt: skip
         log.write(
-            self.on_write, [id_, *self.settings], [log, self.temperature], **writes | {"trigger_mode": "multiple"}
+            self.on_write,
+            [id_, *values],
+            [log, self.settings.named["temperature"]],
+            **writes | {"trigger_mode": "multiple"},
         )
         stop.click(self.on_stop, id_, None, js=FILL, **quick)
         undo.click(self.on_undo, id_, log, js=FILL, **quick)
         redo.click(self.on_redo, id_, log, js=FILL, **quick)
-        log.sync(self.on_sync, None, [log, self.drafter, self.missing], **asks)
+        log.sync(self.on_sync, self.settings.named["drafter"], [log, *self.settings.found_outputs], **asks)
         log.ask(self.on_ask, None, log, **asks)
-        # Whoever sets K means it: the switch beside it goes off, in the browser, before anything can be sent.
-        self.k.input(None, None, self.auto_k, js="() => false", **PRIVATE)
-        words = [self.box, accordion, send, stop, undo, redo, *self.settings]
+        words = [self.box, send, stop, undo, redo, *self.settings.worded]
         log.language(self.on_language, None, words, trigger_mode="always_last", **quick)
 
     async def on_send(self, id_: str, message: str, *values: object) -> AsyncIterator[str]:
@@ -163,10 +151,10 @@ class _Page:
     async def on_redo(self, id_: str) -> str:
         return packed(self.handlers.undo(id_, again=True), id_)
 
-    async def on_sync(self, event: gr.EventData) -> tuple[str, Any, str]:
+    async def on_sync(self, drafter: object, event: gr.EventData) -> list[Any]:
         id_ = str(event.conversation or "")
         patch = self.handlers.sync(id_)
-        return packed(patch, id_), self._drafters(_lang(event.lang)), self.handlers.missing()
+        return [packed(patch, id_), *self.settings.found(drafter, _lang(event.lang))]
 
     async def on_ask(self, event: gr.EventData) -> Any:
         """What the page pulls; see `Handlers.answer`. A conversation that it gives back, or deletes, comes the same way."""
@@ -176,51 +164,30 @@ class _Page:
             patch = self.handlers.restore(args.get("record"))
         elif what == "delete":
             self.handlers.delete(str(args.get("id", "")))
+        elif what == "export":
+            patch = answer(Conversation(""), what, _file(args))  # of a chat that need not be known here
         else:
             patch = await self.handlers.answer(id_, what, args)
         return gr.skip() if patch is None else packed(patch, id_)
 
-    def _drafters(self, lang: Lang) -> Any:
-        """Once the engine is ready the list holds what it really has."""
-        control = next(c for c in self.handlers.table() if c.name == "drafter")
-        return gr.update(choices=choices(control, lang))
-
     async def on_language(self, event: gr.EventData) -> list[Any]:
         lang = _lang(event.lang)
         names = [gr.update(value=text(f"button.{name}", lang)) for name, _ in BUTTONS]
-        settings = [gr.update(**words(control, lang)) for control in self.handlers.table()]
-        return [gr.update(**box_words(lang)), gr.update(label=text("settings.title", lang)), *names, *settings]
+        return [gr.update(**box_words(lang)), *names, *self.settings.language(lang)]
+
+
+def _file(args: dict[str, Any]) -> dict[str, Any]:
+    """A chat as a file, for the browser to save."""
+    form = "markdown" if args.get("form") == "markdown" else "json"
+    try:
+        made: dict[str, Any] = export.file(args.get("record"), form, _lang(args.get("lang")))
+    except saved.NotSaved:
+        made = {"failed": both("notice.unreadable")}
+    return made | {"number": args.get("number")}
 
 
 def _lang(said: object) -> Lang:
     return "zh" if said == "zh" else "en"
-
-
-def component(control: Control, lang: Lang) -> Any:
-    """The Gradio component of one setting."""
-    shown = words(control, lang) | {"elem_id": f"gl-set-{control.name}"}
-    if control.kind == "slider":
-        return gr.Slider(control.low, control.high, control.default, step=control.step, **shown)
-    if control.kind == "choice":
-        return gr.Dropdown(value=control.default, filterable=False, **shown)
-    if control.kind == "list":
-        return gr.Radio(value=control.default, **shown)
-    if control.kind == "switch":
-        return gr.Checkbox(bool(control.default), **shown)
-    return gr.Textbox(str(control.default), lines=1, max_lines=1 if control.kind == "line" else 6, **shown)
-
-
-def words(control: Control, lang: Lang) -> dict[str, Any]:
-    """What a setting says, in one language."""
-    said: dict[str, Any] = {"label": text(control.label, lang), "info": text(control.help, lang)}
-    if control.kind in ("choice", "list"):
-        said["choices"] = choices(control, lang)
-    return said
-
-
-def choices(control: Control, lang: Lang) -> list[tuple[str, str]]:
-    label = controls.choice_line if control.kind == "list" else controls.choice_label
-    return [(label(choice, lang), choice) for choice in control.choices]
 
 
 def box_words(lang: Lang) -> dict[str, Any]:
@@ -230,7 +197,7 @@ def box_words(lang: Lang) -> dict[str, Any]:
 def _header() -> str:
     logo = (ASSETS / "logo.svg").read_text(encoding="utf-8")
     return (
-        f'<header class="gl-header"><span class="logo" aria-hidden="true">{logo}</span><h1>{both("app.name")}</h1>'
+        f'<header class="gl-header">{chats.header()}<span class="logo" aria-hidden="true">{logo}</span><h1>{both("app.name")}</h1>'
         f'<p class="line">{both("app.line")}</p><span data-figure="engine"></span>'
         f'<button type="button" data-action="language"{_hint("header.language.help")}>{both("header.language")}</button>'
         f'<button type="button" data-action="theme">{both("header.theme")}</button></header>'
@@ -246,7 +213,8 @@ def _log(options: Options) -> str:
         f'<div class="blank"><div class="loading" data-part="loading"></div><p class="lead">{both("app.line")}</p><h2>{both("log.empty")}</h2>'
         f"{buttons()}<p>{both('log.english')}</p></div>"
         '<div data-part="turns"></div></div>'
-        '<p class="tip" role="status" data-part="tip" hidden></p>'
+        f'<div class="token-card" role="group"{_label("card.label")} data-part="card" hidden></div>'
+        '<p class="unseen" role="status" aria-live="polite" data-part="card-say"></p>'
         '<p class="unseen" role="status" aria-live="polite" data-part="say"></p>'
     )
 
@@ -285,7 +253,7 @@ def _panel() -> str:
         f'<p class="baseline" data-figure="baseline">{both("panel.idle")}</p><dl>{_cells()}</dl>'
         f'<p class="by" data-figure="by"></p>'
         f"<h3>{both('legend.title')}</h3>{render.legend()}"
-        f'<p class="how">{both("legend.round")}</p>{"".join(map(_switch, ("colours", "hide", "shade")))}</div>'
+        f'<p class="how">{both("legend.round")}</p>{"".join(map(_switch, ("colours", "hide", "shade")))}{render.scale()}</div>'
     )
 
 

@@ -60,6 +60,8 @@ function markSettings() {
   for (const button of document.querySelectorAll("[data-preset]"))
     button.setAttribute("aria-pressed", String(button.dataset.preset === fitting));
   document.querySelector("[data-action=lock]")?.setAttribute("aria-pressed", String(seedHeld() !== ""));
+  for (const fold of document.querySelectorAll("#gl-settings .label-wrap"))  // Gradio leaves this to the eye
+    fold.setAttribute("aria-expanded", String(fold.classList.contains("open")));
 }
 
 // A preset also takes back what the one before it had set.
@@ -76,7 +78,7 @@ actions["reset-settings"] = () => fillSettings(settingsTable.defaults);
 
 const seedHeld = () => String(settingsHeld.seed ?? "").trim();
 const seedDrawn = () => String(crypto.getRandomValues(new Uint32Array(1))[0]);
-const seedOfLastReply = () => [...turns.values()].at(-1)?.rows?.[0]?.seed;
+const seedOfLastReply = () => [...turns.values()].at(-1)?.rows?.find((row) => row?.seed !== undefined)?.seed;
 
 actions.dice = () => fillSettings({seed: seedDrawn()});
 actions.lock = () => fillSettings({seed: seedHeld() ? "" : String(seedOfLastReply() ?? seedDrawn())});
@@ -110,6 +112,7 @@ atStart(function startSettings() {
   if (!data || !pane) { setTimeout(startSettings, 20); return; }
   Object.assign(settingsTable, JSON.parse(data.dataset.settings));
   if (!Object.keys(settingsHeld).length) settingsHeld = {...settingsTable.defaults};
-  new MutationObserver(markSettings).observe(pane, {childList: true, subtree: true});  // Gradio makes what is folded when it is opened
+  // What is folded is made when it is opened.
+  new MutationObserver(markSettings).observe(pane, {childList: true, subtree: true, attributeFilter: ["class"]});
   markSettings();
 });

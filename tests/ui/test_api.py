@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from engine.config import Rule, SamplingParams
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script
 from ui.controls import Options
 
 WAIT_S = 60
+OFF = ("hi", 5, 0, None, "auto", None)
+"""What comes before the filters, the penalties, the stop strings and the rule."""
 
 
 @pytest.fixture
@@ -40,6 +43,17 @@ def test_a_reply_as_json(call: Any, engine: FakeEngine) -> None:
     params = engine.asked[0].params
     assert (params.num_speculative_tokens, params.sampling.temperature, params.sampling.seed) == (3, 0.5, 11)
     assert params.max_new_tokens == 30 and params.drafter == "ngram"
+
+
+def test_filters_penalties_stop_strings_and_the_rule_reach_the_engine(call: Any, engine: FakeEngine) -> None:
+    call.predict(*OFF, 0.9, 40, 0.05, 1.1, 0.5, -0.5, ["END", "\n\n"], "shared_noise", api_name="/generate")
+    call.predict("hello", api_name="/generate")
+    params, usual = (asked.params for asked in engine.asked)
+    assert params.sampling == SamplingParams(
+        top_p=0.9, top_k=40, min_p=0.05, repetition_penalty=1.1, frequency_penalty=0.5, presence_penalty=-0.5
+    )
+    assert (params.stop, params.rule) == (("END", "\n\n"), Rule.SHARED_NOISE)
+    assert (usual.sampling, usual.stop, usual.rule) == (SamplingParams(), (), Rule.REJECTION), "off unless asked for"
 
 
 def test_rejected_drafts_say_what_they_would_have_followed(call: Any) -> None:
@@ -85,6 +99,15 @@ def test_nothing_can_be_uploaded(launch_page: Callable[..., str]) -> None:
         (("hi", 5, 0, 2.5), "must be auto or a whole number"),
         (("hi", 5, 0, 4, "magic"), "drafter must be one of"),
         (("hi", "many"), "must be a whole number"),
+        ((*OFF, 0), "top_p must be above 0"),
+        ((*OFF, 1, -3), "top_k must be between 0 and"),
+        ((*OFF, 1, 0, 2), "min_p must be between 0 and 1"),
+        ((*OFF, 1, 0, 0, 0), "repetition_penalty must be between 0.1 and 10"),
+        ((*OFF, 1, 0, 0, 1, 3), "frequency_penalty must be between -2 and 2"),
+        ((*OFF, 1, 0, 0, 1, 0, "x"), "presence_penalty must be a number between -2 and 2"),
+        ((*OFF, 1, 0, 0, 1, 0, 0, "END"), "stop must be a list of strings, not 'END'"),
+        ((*OFF, 1, 0, 0, 1, 0, 0, [""]), "stop takes at most 16 strings of 1 to 200 characters"),
+        ((*OFF, 1, 0, 0, 1, 0, 0, [], "magic"), "rule must be one of rejection, shared_noise, not 'magic'"),
         (("word " * 9000,), "shorten the message"),
     ],
 )

@@ -16,7 +16,7 @@ from ui.strings import TEXT, text
 SOURCES = "\n".join(
     path.read_text(encoding="utf-8") for path in sorted(Path("ui").glob("*.py")) if path.name != "strings.py"
 )
-BUILT = ("load.", "legend.", "panel.", "drafter.", "rule.", "button.", "round.")
+BUILT = ("load.", "legend.", "panel.", "drafter.", "rule.", "button.", "round.", "group.", "preset.")
 """Beginnings of keys that the code puts together from a name."""
 
 
