@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from typing import Any
 
 from engine import trace
@@ -21,7 +22,8 @@ from ui.state import Conversation, Phase, Reply, Turn
 
 Patch = dict[str, Any]
 
-_versions = itertools.count(1)  # no two patches are equal, so the page notices each
+_versions = itertools.count(time.time_ns() // 1_000_000)
+"""No two patches are equal, so the page notices each; and they go on growing when the server is started again."""
 
 
 def packed(patch: Patch, asked: str) -> str:

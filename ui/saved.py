@@ -1,16 +1,18 @@
 """A conversation as JSON: what the browser keeps of it and gives back to a server that no longer knows it.
 
-    {"greenlight_chat": 1, "id": ..., "title": ..., "at": ..., "turns": [{"user": ..., "about": {...}, "rows": [...]}]}
+    {"greenlight_chat": 1, "id": ..., "title": ..., "at": ..., "named": ...,
+     "turns": [{"key": ..., "user": ..., "about": {...}, "rows": [...]}]}
 
-rows are the reply's events (see `engine.trace`), about says what wrote it. What comes back was in other hands, so all of it
-is checked here.
+rows are the reply's events (see `engine.trace`), about says what wrote it. key is the turn's own (see `ui.state.Turn`), so that
+a page that still shows the chat finds its turns again. title, at (milliseconds since 1970) and named (somebody chose the
+title) are the browser's. What comes back was in other hands, so all that is read of it is checked here.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from engine import trace
@@ -33,7 +35,7 @@ class NotSaved(Exception):
 
 def turn_json(turn: Turn) -> dict[str, Any]:
     rows = [trace.row(block.event) for block in turn.reply.blocks]
-    return {"user": turn.user, "about": about_json(turn.about), "rows": rows}
+    return {"key": turn.key, "user": turn.user, "about": about_json(turn.about), "rows": rows}
 
 
 def about_json(about: About | None) -> dict[str, Any] | None:
@@ -73,8 +75,10 @@ def _with_turn(told: Conversation, turn: object) -> Conversation:
         events = trace.events(rows)
     except EngineError as error:
         raise NotSaved(str(error)) from error
-    told = begin(told, _text(turn.get("user")), about=about(turn.get("about")))
-    key = told.turns[-1].key
+    key = _whole(turn.get("key", told.next_key))
+    if key < told.next_key:
+        raise NotSaved("its turns are not in order")
+    told = begin(replace(told, next_key=key), _text(turn.get("user")), about=about(turn.get("about")))
     return abandon(progress(told, key, events), key)
 
 
@@ -90,7 +94,7 @@ def about(said: object) -> About | None:
             said["exact"] is True, _whole(said["context_len"]), tuple(map(_text, said["drafters"])),
             _params(said["params"]), _text(said["system"]),
         )  # fmt: skip
-    except (KeyError, TypeError, ValueError, EngineError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, EngineError) as error:
         raise NotSaved("what wrote a reply is not as it was saved") from error
 
 
