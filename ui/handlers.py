@@ -17,6 +17,7 @@ from engine.errors import Busy, ContextFull, EngineError
 from engine.events import Finished, Prefilled
 from engine.stream import Stream
 from ui import card, charts, controls, patches, prose, render, saved
+from ui.pace import Pace
 from ui.patches import Patch
 from ui.render import both, missing_drafters
 from ui.sessions import Live, Sessions
@@ -50,6 +51,7 @@ class Handlers:
         self.engine = engine
         self.options = options
         self.sessions = Sessions()
+        self.pace = Pace()
 
     def facts(self) -> Facts | None:
         return self.engine.facts() if self.engine.status().state is State.READY else None
@@ -66,7 +68,8 @@ class Handlers:
         if not self.sessions.live(conversation.id) and conversation.turns:
             conversation = abandon(conversation, conversation.turns[-1].key)
             self.sessions.put(conversation)
-        return patches.everything(conversation, self.engine.status(), self.facts())
+        status = self.engine.status()
+        return patches.everything(conversation, status, self.facts(), self.pace.left_s(status, time.monotonic()))
 
     def missing(self) -> str:
         """Which drafters there are not, and why; "" until the engine says what it has."""
@@ -175,7 +178,8 @@ class Handlers:
         key = conversation.next_key
         try:
             async for status in self.until_loaded(live):
-                yield patches.still_loading(conversation, status, self.facts())
+                left_s = self.pace.left_s(status, time.monotonic())
+                yield patches.still_loading(conversation, status, self.facts(), left_s)
             if live.stopped:
                 yield patches.notice(conversation, both("notice.unsent"))
                 return

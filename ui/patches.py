@@ -35,12 +35,14 @@ def packed(patch: Patch, asked: str) -> str:
     return json.dumps(patch | {"asked": asked}, separators=(",", ":"))
 
 
-def everything(conversation: Conversation, status: Status, facts: Facts | None) -> Patch:
-    """The whole conversation: for a page that has just opened, or has lost track."""
+def everything(
+    conversation: Conversation, status: Status, facts: Facts | None, left_s: float | None = None
+) -> Patch:
+    """The whole conversation: for a page that has just opened, or has lost track. left_s: of this phase of loading."""
     turns = [_turn(turn, 0) for turn in conversation.turns]
     return _patch(conversation, turns) | {
         "figures": _figures(conversation) | {"engine": render.engine_chip(status, facts), "note": render.note(facts)},
-        "loading": render.loading_notice(status),
+        "loading": render.loading_notice(status, left_s=left_s),
         "notice": "",
         "ready": facts is not None,
         "meter": render.meter(conversation, facts.context_len) if facts else "",
@@ -83,9 +85,11 @@ def notice(conversation: Conversation, html: str) -> Patch:
     return _patch(conversation, []) | {"notice": html}
 
 
-def still_loading(conversation: Conversation, status: Status, facts: Facts | None) -> Patch:
+def still_loading(
+    conversation: Conversation, status: Status, facts: Facts | None, left_s: float | None = None
+) -> Patch:
     """A message waits for the engine. It says so above the box and in the header, and no longer in the blank page."""
-    notice_ = render.loading_notice(status, pending=True)
+    notice_ = render.loading_notice(status, pending=True, left_s=left_s)
     return _patch(conversation, []) | {
         "figures": {"engine": render.engine_chip(status, facts), "note": render.note(facts)},
         "loading": "",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from math import ceil
 
 from engine.engine import Facts, State, Status
 from engine.events import FinishReason
@@ -91,13 +92,23 @@ def block(part: Block) -> str:
 
 def turn_head(turn: Turn) -> str:
     """The parts of a turn that do not change: who said what, and the empty place where blocks are put."""
-    first = f'<p class="first">{both("legend.first.green")}<br>{both("legend.first.red")}</p>' if turn.key == 1 else ""
+    first = _first() if turn.key == 1 else ""
     return (
         f'<div class="you"><h3 class="who">{both("log.you")}</h3><p class="said" dir="auto">{escape(turn.user)}</p>'
         f'<p class="acts">{_act("edit", PENCIL)}</p></div>'
         f'<div class="model"><h3 class="who">{both("log.model")}</h3>{first}'
         '<p class="said reply" dir="auto" data-part="blocks"></p><div class="foot" data-part="foot"></div></div>'
     )
+
+
+def _first() -> str:
+    """Beside the first reply: what the two colours mean, until that is known."""
+    lines = "<br>".join(
+        f'<span class="{colour}">{both(f"legend.word.{colour}")}</span> {both(f"legend.first.{colour}")}'
+        for colour in ("green", "red")
+    )
+    done = f'<button type="button" data-action="first-done">{both("legend.first.done")}</button>'
+    return f'<div class="first"><p>{lines}</p>{done}</div>'
 
 
 def _act(name: str, paths: str) -> str:
@@ -181,7 +192,8 @@ def meter(conversation: Conversation, context_len: int, asking: int | None = Non
 def engine_chip(status: Status, facts: Facts | None) -> str:
     """The truth about the engine in one line: model, format, kernel and exactness; or how far loading is."""
     if status.state is State.FAILED:
-        return f'<span class="chip-engine bad">{both("load.failed")}</span>'
+        more = f'<span class="more" role="tooltip">{escape(status.message)}</span>'
+        return f'<span class="chip-engine bad" tabindex="0">{both("load.failed")}{more}</span>'
     if facts is None:
         return f'<span class="chip-engine">{loading(status)}</span>'
     details = both("header.facts", weights=facts.weights, kernel=facts.kernel, device=facts.device,
@@ -216,15 +228,24 @@ def loading(status: Status) -> str:
     return f'<span class="busy">{both(f"load.{status.phase}")}{share}</span>'
 
 
-def loading_notice(status: Status, pending: bool = False) -> str:
-    """The same at full width, with a bar; "" once the engine is ready. `pending`: a message already waits for it."""
+def loading_notice(status: Status, pending: bool = False, left_s: float | None = None) -> str:
+    """The same at full width: what is being done and why, a bar, the time left where that is known; "" once the engine is
+    ready. `pending`: a message already waits for it."""
     if status.state is State.FAILED:
         return f'<p class="error" role="alert">{both("load.failed")} {escape(status.message)}</p>'
     if status.state is not State.LOADING:
         return ""
     note = "load.pending" if pending else "load.note"
     bar = "<progress></progress>" if status.fraction is None else f'<progress value="{status.fraction:.3f}"></progress>'
-    return f"<p>{loading(status)}</p>{bar}<p>{both(note)}</p>"
+    left = "" if left_s is None else f" · {_left(left_s)}"
+    return f"<p>{loading(status)}{left}</p>{bar}<p>{both(f'load.{status.phase}.why')} {both(note)}</p>"
+
+
+def _left(seconds: float) -> str:
+    """Rounded up, to five seconds or to minutes: more would not be known."""
+    if seconds > 90:
+        return both("load.left.minutes", count=ceil(seconds / 60))
+    return both("load.left.seconds", count=max(1, ceil(seconds / 5)) * 5)
 
 
 def times(value: float | None) -> str:
@@ -238,3 +259,10 @@ def legend() -> str:
         for kind in (Kind.DRAFT, Kind.REJECTED, Kind.DISCARDED, Kind.RECOVERED, Kind.BONUS, Kind.PLAIN)
     )
     return f'<ul class="legend">{kinds}</ul>'
+
+
+def scale() -> str:
+    """What the shading says, from 1 to 0; a style sheet shows it only while words are shaded."""
+    steps = "".join(f'<span class="t" style="--p:{prob}">{prob:g}</span>' for prob in (1, 0.75, 0.5, 0.25, 0))
+    ends = [both(f"legend.scale.{end}") for end in ("expected", "surprising")]
+    return f'<p class="scale">{both("legend.scale")} {ends[0]} {steps} {ends[1]}</p>'

@@ -1,0 +1,160 @@
+// ---- a token's card: what both models made of it. The server has the numbers; what it said is kept, since blocks never change.
+
+const REST_MS = 120;         // how long the pointer rests on a token before its card comes
+const LEAVE_MS = 200;        // and how long it may be between token and card
+const CARD_AGAIN_MS = 700;   // an answer may get lost; it is asked for again, so often:
+const CARD_TRIES = 6;
+const CARDS_KEPT = 500;
+
+const cardBox = element.querySelector("[data-part=card]");
+const cardSay = element.querySelector("[data-part=card-say]");
+const phone = matchMedia("(max-width: 640px)");
+const cards = new Map();  // conversation, turn, block, piece -> html
+let told = null;          // {node, how, args}: the token whose card is wanted; how: "pointer", "tap" or "keys"
+let latestTold = null;    // the token that was told last, where the keys go on
+let pointerAt = "";       // text that moves under a pointer at rest is no wish to see its card
+let touched = false;
+let resting = 0, leaving = 0, retrying = 0;
+
+function tokenOf(node) {
+  return node.closest?.(".reply .t[data-i]") ?? null;
+}
+
+function cardKey({key, block, piece}) {
+  return `${conversation}/${key}/${block}/${piece}`;
+}
+
+function tellToken(node, how) {
+  const turn = turnOf(node);
+  if (!turn || (selecting() && how !== "keys")) return;
+  told?.node.classList.remove("told");
+  clearTimers();
+  const block = [...turn.blocks.children].indexOf(node.closest(".round"));
+  told = {node, how, args: {key: turn.key, block, piece: Number(node.dataset.i)}};
+  latestTold = node;
+  node.classList.add("told");
+  fillCard(CARD_TRIES);
+}
+
+// Shows the card, or asks for it. The one before it stays until then, so that stepping on does not flicker.
+function fillCard(tries) {
+  const html = cards.get(cardKey(told.args));
+  if (html !== undefined) {
+    cardBox.innerHTML = html;
+    cardBox.hidden = false;
+    cardBox.scrollTop = 0;
+    placeCard();
+    if (told?.how === "keys") cardSay.textContent = cardBox.querySelector(".says").innerText;
+  } else if (tries) {
+    if (tries < CARD_TRIES) cardBox.hidden = true;
+    ask("card", told.args);
+    retrying = setTimeout(() => fillCard(tries - 1), CARD_AGAIN_MS);
+  }
+}
+
+function hideToken() {
+  clearTimers();
+  told?.node.classList.remove("told");
+  told = null;
+  cardBox.hidden = true;
+  cardSay.textContent = "";
+}
+
+function clearTimers() {
+  [resting, leaving, retrying].forEach(clearTimeout);
+  resting = leaving = retrying = 0;
+}
+
+// Under the token if there is room, else above it; a sheet above the message box on a phone.
+function placeCard() {
+  if (!told || cardBox.hidden) return;
+  cardBox.style.cssText = "";
+  if (phone.matches) {
+    cardBox.style.bottom = `${innerHeight - document.getElementById("gl-composer").getBoundingClientRect().top}px`;
+    return;
+  }
+  const around = log.getBoundingClientRect();
+  const place = [...told.node.getClientRects()].reduce((one, other) => (other.width > one.width ? other : one));
+  if (place.bottom < around.top || place.top > around.bottom) { hideToken(); return; }
+  const above = place.top - 12, below = innerHeight - place.bottom - 12;
+  const under = cardBox.offsetHeight <= below || below >= above;
+  cardBox.style.maxHeight = `${under ? below : above}px`;
+  cardBox.style.left = `${Math.max(8, Math.min(place.left, innerWidth - cardBox.offsetWidth - 8))}px`;
+  cardBox.style.top = `${under ? place.bottom + 4 : place.top - 4 - cardBox.offsetHeight}px`;
+}
+
+// ---- pointer
+
+function onPointer(event) {
+  const at = `${event.clientX},${event.clientY}`;
+  if (event.pointerType === "touch" || at === pointerAt) return;
+  pointerAt = at;
+  const node = tokenOf(event.target);
+  clearTimeout(resting);
+  if (node && node !== told?.node && !event.buttons) resting = setTimeout(() => tellToken(node, "pointer"), REST_MS);
+  if (told?.how !== "pointer") return;
+  if (node === told.node || cardBox.contains(event.target)) { clearTimeout(leaving); leaving = 0; }
+  else leaving ||= setTimeout(hideToken, LEAVE_MS);
+}
+
+function onPointerOut(event) {
+  if (event.relatedTarget) return;  // the pointer has left the window
+  clearTimeout(resting);
+  if (told?.how === "pointer") leaving ||= setTimeout(hideToken, LEAVE_MS);
+}
+
+function onTap(event) {
+  if (cardBox.contains(event.target)) return;
+  const node = tokenOf(event.target);
+  if (node && node !== told?.node) tellToken(node, touched ? "tap" : "pointer");
+  else if (told && (!node || touched)) hideToken();
+}
+
+// ---- keyboard: the conversation has the focus and keeps it, left and right go from token to token
+
+function shownTokens() {
+  return [...turnsBox.querySelectorAll(".reply .t[data-i]")].filter((node) => node.getClientRects().length);
+}
+
+// The next one; from nowhere, the first or the last that can be read.
+function stepToken(step) {
+  const all = shownTokens();
+  const from = all.indexOf(told?.node ?? latestTold);
+  if (from >= 0 && (told || inSight(all[from]))) return all[from + step];
+  const seen = all.filter(inSight);
+  return step > 0 ? seen[0] : seen.at(-1);
+}
+
+function inSight(node) {
+  const {top, bottom} = node.getBoundingClientRect(), around = log.getBoundingClientRect();
+  return top >= around.top && bottom <= around.bottom;
+}
+
+function onTokenKey(event) {
+  if (event.key === "Escape" && told) { hideToken(); return; }
+  const step = {ArrowRight: 1, ArrowLeft: -1}[event.key];
+  if (!step || event.target !== log || event.ctrlKey || event.altKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  const node = stepToken(step);
+  if (!node) return;
+  if (!inSight(node)) node.scrollIntoView({block: "nearest"});
+  tellToken(node, "keys");
+}
+
+onAnswer("card", (answer) => {
+  if (cards.size >= CARDS_KEPT) cards.delete(cards.keys().next().value);
+  cards.set(cardKey(answer), answer.html);
+  if (told && cardKey(told.args) === cardKey(answer)) { clearTimeout(retrying); fillCard(0); }
+});
+onPatch(() => { if (told && !told.node.isConnected) hideToken(); });
+on("pointermove", onPointer);
+on("pointerout", onPointerOut);
+on("pointerdown", (event) => { touched = event.pointerType !== "mouse"; });
+on("click", onTap);
+on("keydown", onTokenKey);
+on("focusout", (event) => { if (event.target === log && told?.how === "keys") hideToken(); });
+on("selectionchange", () => { if (told && selecting()) hideToken(); });
+on("scroll", (event) => { if (event.target !== cardBox) placeCard(); });
+on("greenlight:language", placeCard);
+on("greenlight:view", () => { if (told) hideToken(); });
+window.addEventListener("resize", placeCard, {signal: mount});

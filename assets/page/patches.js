@@ -23,6 +23,7 @@ let ready = false;
 let running = false;
 let torn = false;         // a gap was found; the page asks until it has everything
 let sent = null;          // the message on its way, until the server has taken it
+let taken = 0;            // key of the turn that took the latest one
 
 // The component may be mounted again; listeners of an earlier mount are taken off first.
 window.greenlightOff?.abort();
@@ -81,8 +82,7 @@ function apply(packed) {
   } else if (patch.v <= newest) return;
   heard = Date.now();
   newest = patch.v;
-  if (patch.unknown) { unknown(); return; }
-  const before = Math.max(0, ...turns.keys());
+  if (patch.unknown) { taken = 0; unknown(); return; }
   const follow = atEnd() && !selecting();
   const complete = applyTurns(patch);
   setRunning(patch.running);
@@ -91,10 +91,10 @@ function apply(packed) {
   put("loading", patch.loading);
   put("notice", patch.notice);
   put("say", patch.say);
-  if (patch.took > before) take();
+  if (patch.took && patch.took !== taken) { taken = patch.took; take(); }
   if (patch.notice && !patch.running) sent = null;  // refused: it stays in the box
   if (patch.taken_back) fillBox(patch.taken_back);
-  if (follow) log.scrollTop = log.scrollHeight;
+  if (follow && turns.size) log.scrollTop = log.scrollHeight;
   torn = !complete;
   if (torn && Date.now() - asked > ASK_AGAIN_MS) sync();
   for (const part of patch.turns) if (turns.has(part.key)) turnListeners.forEach((listener) => listener(turns.get(part.key)));
@@ -116,6 +116,7 @@ function show(id) {
   newest = 0;
   torn = false;
   sent = null;
+  taken = 0;
   setRunning(false);
   put("notice", "");
   sync();

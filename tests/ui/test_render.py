@@ -14,15 +14,13 @@ from hypothesis import strategies as st
 
 from engine.config import DecodingParams, Rule
 from engine.engine import Facts, State, Status
-from engine.events import Event, FinishReason, KReason, Round, RoundKind
+from engine.events import Event, Finished, FinishReason, KReason, Round, RoundKind
 from engine.loaded import NF4_NOTE
 from engine.text import NO_SYSTEM, NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, Script, play
 from ui import panel, render
 from ui.controls import Options
-from ui.course import Played
 from ui.state import LOST, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn, advance, begin, progress
-from ui.strings import LANGS, Lang, text
 
 NAUGHTY = (
     "<img src=x onerror=alert(1)>", "${alert(1)}", "{{value}}", "{{#each value}}", "`${1+1}`", "</span><script>alert(1)</script>",
@@ -236,38 +234,18 @@ def test_the_figures_of_a_reply_stand_under_it() -> None:
     assert "α" not in plain and "plain speed" not in plain and "bit-exact" not in plain, "nothing that was not measured"
 
 
-def line(lang: Lang, reason: KReason, drafter: str = "head", drafted: int = 4, predicted: float | None = 1.42) -> str:
-    return render.round_line(Played(12, 5, reason, drafter, drafted, min(2, drafted), predicted, 0.01), lang)
-
-
-@pytest.mark.parametrize("lang", LANGS)
-@pytest.mark.parametrize("reason", KReason)
-def test_a_round_says_its_k_why_who_guessed_and_what_was_expected(reason: KReason, lang: Lang) -> None:
-    said = line(lang, reason)
-    for part in ("12", "K = 5", text(f"round.{reason.value}", lang), text("drafter.head", lang), "2", "4", "1.42×"):
-        assert part in said
-    assert len({line(lang, other) for other in KReason}) == len(KReason), "no two reasons read alike"
-
-
-def test_which_drafter_a_guess_came_from_is_in_words() -> None:
-    assert len({line("en", KReason.AUTO, drafter) for drafter in ("ngram", "head", "draft_model")}) == 3
-    assert "medusa" in line("zh", KReason.AUTO, "medusa")
-    nobody = line("en", KReason.OFF, "none", 0, 0.8)
-    assert "guessed by" not in nobody and "with guesses 0.80×" in nobody
-    assert "expected" not in line("en", KReason.FIXED, predicted=None)
-
-
-def test_a_round_is_one_element_that_speaks_both_languages() -> None:
-    events = play(Script(), DecodingParams(drafter="both"))
-    rounds = [event for event in events if isinstance(event, Round)]
-    for block in advance(Reply(), rounds).blocks:
+def test_a_block_is_one_element_whose_pieces_say_which_they_are() -> None:
+    for block in advance(Reply(), play(Script(), DecodingParams(drafter="both"))).blocks:
         html = render.block(block)
-        assert html.startswith('<span class="round" data-en="Round ') and 'data-zh="第' in html
+        assert html.startswith('<span class="round">') and Reader(html).tags.count("span") >= 1
+        assert re.findall(r'data-i="(\d+)"', html) == [
+            str(i) for i, piece in enumerate(block.pieces) if render.piece(piece)
+        ]
         assert Reader(html).text == Reader("".join(map(render.piece, block.pieces))).text
-    unseen = Block((Piece(Kind.DRAFT, ""),), Played(1, 3, KReason.AUTO, '"><b>', 3, 1, None, 0.01))
-    assert render.block(unseen) == "", "what shows nothing has nothing to point at"
-    hostile = replace(unseen, pieces=(Piece(Kind.DRAFT, "x"),))
-    assert set(Reader(render.block(hostile)).tags) == {"span"}
+
+
+def test_a_block_that_shows_nothing_keeps_its_place() -> None:
+    assert render.block(Block(Finished(FinishReason.STOP, "", ()))) == '<span class="round"></span>'
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from ui.strings import TEXT, text
 SOURCES = "\n".join(
     path.read_text(encoding="utf-8") for path in sorted(Path("ui").glob("*.py")) if path.name != "strings.py"
 )
-BUILT = ("load.", "legend.", "panel.", "drafter.", "rule.", "button.", "round.", "group.", "preset.")
+BUILT = ("load.", "legend.", "panel.", "drafter.", "rule.", "button.", "round.", "group.", "preset.", "card.kind.", "card.drawn.", "card.greedy.", "card.noise.",
+         "card.recovered.", "card.col.", "card.outcome.")  # fmt: skip
 """Beginnings of keys that the code puts together from a name."""
 
 
