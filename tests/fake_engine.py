@@ -12,21 +12,24 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from engine.config import DecodingParams, EngineConfig, Message
+from engine.config import DecodingParams, Detail, EngineConfig, Message
 from engine.engine import Engine, Facts, State, Status
 from engine.errors import Busy, ContextFull, InvalidParams, NotReady
 from engine.events import (
+    Choice,
     Event,
     Finished,
     FinishReason,
     KReason,
     Outcome,
     Prefilled,
+    RecoveryDetail,
     Round,
     RoundKind,
     Source,
     Token,
     TokenDecision,
+    TokenDetail,
 )
 from engine.stream import Stream
 
@@ -82,7 +85,7 @@ def play(script: Script, params: DecodingParams, seed: int = 7) -> list[Event]:
         index += 1
     reason = FinishReason.LENGTH if cut else script.reason
     events.append(Finished(reason, "".join(t for _, t, _ in tokens), tuple(i for i, _, _ in tokens), script.message))
-    return events
+    return events if params.detail == Detail.OFF else [_detailed(event, params.detail) for event in events]
 
 
 def _token(entry: Entry, position: int, source: Source) -> Token:
@@ -136,6 +139,38 @@ def _decision(entry: Entry, position: int, outcome: Outcome) -> TokenDecision:
         entry[0], entry[1], position, outcome, 0.5, 0.4 if tested else None, 0.8 if tested else None,
         0.3 if tested else None, entry[2],
     )  # fmt: skip
+
+
+def _detailed(event: Event, level: Detail) -> Event:
+    """The event as it is told with detail: made-up probabilities that depend on the token's id alone."""
+    if isinstance(event, Prefilled) and event.token is not None:
+        return replace(event, token=replace(event.token, raw_prob=_raw_prob(event.token.id)))
+    if not isinstance(event, Round):
+        return event
+    full, looks_up = level == Detail.FULL, event.drafter == "ngram"
+    decisions = tuple(_explained(decision, full, looks_up) for decision in event.decisions)
+    tokens = tuple(replace(token, raw_prob=_raw_prob(token.id)) for token in event.tokens)
+    last = next((token for token in tokens if token.source is not Source.DRAFT), None)
+    recovery = RecoveryDetail(_top(last), 0.3, _top(last)) if full and last is not None else None
+    return replace(event, decisions=decisions, tokens=tokens, recovery=recovery)
+
+
+def _explained(decision: TokenDecision, full: bool, looks_up: bool) -> TokenDecision:
+    if decision.outcome is Outcome.DISCARDED:
+        return decision
+    raw = (None if looks_up else _raw_prob(decision.id + 1), _raw_prob(decision.id))
+    tops = (_top(decision), _top(decision)) if full else ((), ())
+    return replace(decision, detail=TokenDetail(*raw, *tops))
+
+
+def _raw_prob(token_id: int) -> float:
+    """0.05 to 0.95, far apart for neighbours."""
+    return 0.05 + token_id * 37 % 101 / 112
+
+
+def _top(token: Token | TokenDecision) -> tuple[Choice, ...]:
+    """The token itself and one other."""
+    return Choice(token.id, token.text or token.special, 0.5), Choice(8000, " other", 0.25)
 
 
 def tokens_of(event: Event) -> tuple[Token, ...]:
