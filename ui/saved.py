@@ -91,7 +91,7 @@ def about(said: object) -> About | None:
     try:
         return About(
             _text(said["target"]), _text(said["weights"]), _text(said["kernel"]), _text(said["device"]),
-            said["exact"] is True, _whole(said["context_len"]), tuple(map(_text, said["drafters"])),
+            said["exact"] is True, _whole(said["context_len"]), _texts(said["drafters"]),
             _params(said["params"]), _text(said["system"]),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, OverflowError, EngineError) as error:
@@ -108,7 +108,7 @@ def _params(said: Mapping[str, Any]) -> DecodingParams:
     rest: dict[str, Any] = {name: value for name, value in said.items() if name in known}
     rest |= {
         "sampling": SamplingParams(**sampling), "rule": Rule(rest["rule"]), "detail": Detail(rest["detail"]),
-        "stop": tuple(map(_text, rest["stop"])),
+        "stop": _texts(rest["stop"]),
     }  # fmt: skip
     return DecodingParams(**rest)
 
@@ -117,6 +117,12 @@ def _text(said: object) -> str:
     if not isinstance(said, str) or len(said) > MAX_WRITTEN:
         raise NotSaved("a text is missing or far too long")
     return said.encode("utf-8", "replace").decode("utf-8")
+
+
+def _texts(said: object) -> tuple[str, ...]:
+    if not isinstance(said, list):
+        raise NotSaved("a list is missing")
+    return tuple(map(_text, said))
 
 
 def _whole(said: object) -> int:
