@@ -194,13 +194,17 @@ def box_words(lang: Lang) -> dict[str, Any]:
     return {"label": text("box.label", lang), "placeholder": text("box.placeholder", lang)}
 
 
+THEME = '<circle cx="8" cy="8" r="5.5"/><path fill="currentColor" d="M8 2.5v11a5.5 5.5 0 0 0 0-11z"/>'
+
+
 def _header() -> str:
     logo = (ASSETS / "logo.svg").read_text(encoding="utf-8")
     return (
         f'<header class="gl-header">{chats.header()}<span class="logo" aria-hidden="true">{logo}</span><h1>{both("app.name")}</h1>'
         f'<p class="line">{both("app.line")}</p><span data-figure="engine"></span>'
         f'<button type="button" data-action="language"{_hint("header.language.help")}>{both("header.language")}</button>'
-        f'<button type="button" data-action="theme">{both("header.theme")}</button></header>'
+        f'<button type="button" class="picture" data-action="theme"{_hint("header.theme")}>{render.icon(THEME)}'
+        f'<span class="unseen">{both("header.theme")}</span></button></header>'
     )
 
 

@@ -65,6 +65,7 @@ async function unknown() {
   torn = true;  // the page goes on asking until it has everything
   asked = Date.now();
   if (sent !== null || carried) resend = true;
+  sentAfter = Infinity;  // whatever comes back was there before it
   const kept = await readChat(id).catch(() => undefined);
   if (id !== conversation) return;
   // What another tab has kept since is newer than what is shown here.

@@ -23,7 +23,7 @@ let ready = false;
 let running = false;
 let torn = false;         // a gap was found; the page asks until it has everything
 let sent = null;          // the message on its way, until the server has taken it
-let taken = 0;            // key of the turn that took the latest one
+let sentAfter = 0;        // key of the last turn when it was sent; a later one means that it was taken
 
 // The component may be mounted again; listeners of an earlier mount are taken off first.
 window.greenlightOff?.abort();
@@ -82,7 +82,7 @@ function apply(packed) {
   } else if (patch.v <= newest) return;
   heard = Date.now();
   newest = patch.v;
-  if (patch.unknown) { taken = 0; unknown(); return; }
+  if (patch.unknown) { unknown(); return; }
   const follow = atEnd() && !selecting();
   const complete = applyTurns(patch);
   setRunning(patch.running);
@@ -91,7 +91,7 @@ function apply(packed) {
   put("loading", patch.loading);
   put("notice", patch.notice);
   put("say", patch.say);
-  if (patch.took && patch.took !== taken) { taken = patch.took; take(); }
+  if (sent !== null && lastKey(patch.keys) > sentAfter) take();
   if (patch.notice && !patch.running) sent = null;  // refused: it stays in the box
   if (patch.taken_back) fillBox(patch.taken_back);
   if (follow && turns.size) log.scrollTop = log.scrollHeight;
@@ -116,7 +116,6 @@ function show(id) {
   newest = 0;
   torn = false;
   sent = null;
-  taken = 0;
   setRunning(false);
   put("notice", "");
   sync();
@@ -169,6 +168,10 @@ function turnOf(node) {
   return turns.get(Number(node.closest(".turn")?.dataset.key));
 }
 
+function lastKey(keys = turns.keys()) {
+  return Math.max(0, ...keys);
+}
+
 // In the order in which they are read.
 function turnList() {
   return [...turns.values()].sort((a, b) => a.key - b.key);
@@ -202,7 +205,6 @@ function setRunning(now) {
 
 // The server has taken the message: empty the box, unless the person has already typed something else.
 function take() {
-  if (sent === null) return;
   log.scrollTop = log.scrollHeight;
   if (box()?.value === sent) fillBox("");
   sent = null;

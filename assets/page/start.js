@@ -8,6 +8,7 @@ function fill(...values) {
 
 function send(...values) {
   sent = values[1];
+  sentAfter = lastKey();
   return fill(...values);
 }
 window.greenlight = {fill, send};
