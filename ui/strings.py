@@ -17,7 +17,7 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "header.language": ("中文", "English"),
     "header.language.help": ("Switch the page to Chinese", "把页面切换成英文"),
-    "header.theme": ("Theme", "主题"),
+    "header.theme": ("Light or dark", "浅色或深色"),
     "header.exact": ("bit-exact", "逐位一致"),
     "header.inexact": ("not proven bit-exact", "未证明逐位一致"),
     "header.facts": (
@@ -700,6 +700,11 @@ TEXT: dict[str, tuple[str, str]] = {
     "load.ready.why": ("It is there in a moment.", "马上就好。"),
     "load.left.seconds": ("about {count} s left in this step", "这一步大约还要 {count} 秒"),
     "load.left.minutes": ("about {count} min left in this step", "这一步大约还要 {count} 分钟"),
+    # prose
+    "prose.copy": ("Copy", "复制"),
+    "prose.copied": ("Copied", "已复制"),
+    "prose.code": ("Code", "代码"),
+    "prose.table": ("Table", "表格"),
 }
 
 
