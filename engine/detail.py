@@ -24,7 +24,7 @@ Describe = Callable[[int], str]
 
 def first_with_prob(token: Token, logits: Tensor, logsumexp: LogSumExp) -> Token:
     """The token drawn behind the prompt. logits [1, V]: the target's raw row there."""
-    return replace(token, raw_prob=_prob(logits[0], token.id, logsumexp(logits)[0]))
+    return replace(token, raw_prob=_prob(float(logits[0, token.id]), logsumexp(logits)[0]))
 
 
 def with_detail(
@@ -41,15 +41,14 @@ def with_detail(
 
     Only the rows up to the last emitted token's are read, each of them once.
     """
-    totals = logsumexp(logits[: verdict.num_accepted + 1])
+    rows, totals = logits.numpy(), logsumexp(logits[: verdict.num_accepted + 1])
     tokens = tuple(
-        replace(token, raw_prob=_prob(row, token.id, total))
-        for token, row, total in zip(round_.tokens, logits, totals, strict=False)
+        replace(token, raw_prob=_prob(float(rows[i, token.id]), totals[i])) for i, token in enumerate(round_.tokens)
     )
     decisions = list(round_.decisions)
     for i in range(len(verdict.tests)):
-        raw = _prob(logits[i], proposal.token_ids[i], totals[i])
-        details = TokenDetail(proposal.raw_prob(i), raw)
+        raw_prob = _prob(float(rows[i, proposal.token_ids[i]]), totals[i])
+        details = TokenDetail(proposal.raw_prob(i), raw_prob)
         if level == Detail.FULL:
             draft_top = _draft_top(i, proposal, describe)
             details = replace(details, draft_top=draft_top, target_top=top_choices(target_probs[i], describe))
@@ -81,6 +80,6 @@ def top_choices(probs: Tensor, describe: Describe, n: int = TOP) -> tuple[Choice
     return tuple(Choice(i, describe(i), value / total) for i, value in pairs if value > 0)
 
 
-def _prob(row: Tensor, token_id: int, total: float) -> float:
-    """A token's probability at temperature 1 without filters; total: the row's logsumexp."""
-    return min(1.0, math.exp(float(row[token_id]) - total))
+def _prob(logit: float, total: float) -> float:
+    """A token's probability at temperature 1 without filters; total: its row's logsumexp."""
+    return min(1.0, math.exp(logit - total))

@@ -8,9 +8,9 @@ sources follow from what was accepted, and the whole text from the tokens (see `
     {"e": "prompt", "tokens", "cached", "seed", "s", "tok"}   Prefilled; seed is text, since JavaScript would round it
         s       [ttft_s, queued_s]
         tok     the first token; absent where a stop string left nothing of it
-    {"e": "round", "n", "k", "why", "ctx", "s", ...}          Round: index, k_requested, k_reason, context_len, and
+    {"e": "round", "n", "k", "ctx", "s", ...}                 Round: index, k_requested, context_len, and
         s       [draft_s, verify_s, sample_s, total_s, detail_s]
-        kind, rule, by    absent: "speculative", "rejection", "none"; by is the drafter
+        kind, rule, why, by    absent: "speculative", "rejection", "auto", "none"; why is k_reason, by the drafter
         at      position of the first draft or token, absent where there is neither
         d, ok   decisions, and how many of them were accepted: these, in order, are the first tokens of the round
         last    the token behind them, absent where a stop cut it off
@@ -40,6 +40,7 @@ from engine.events import (
     Choice,
     Event,
     Finished,
+    KReason,
     Outcome,
     Prefilled,
     Prefilling,
@@ -136,9 +137,10 @@ def _begin(round_: Round) -> int | None:
 def _round_row(round_: Round) -> Row:
     times = (round_.draft_s, round_.verify_s, round_.sample_s, round_.total_s, round_.detail_s)
     accepted = sum(decision.outcome is Outcome.ACCEPTED for decision in round_.decisions)
-    said: Row = {"e": "round", "n": round_.index, "k": round_.k_requested, "why": round_.k_reason.value}
+    said: Row = {"e": "round", "n": round_.index, "k": round_.k_requested}
     said |= {"kind": round_.kind.value} if round_.kind is not RoundKind.SPECULATIVE else {}
     said |= {"rule": Rule(round_.rule).value} if round_.rule != Rule.REJECTION else {}
+    said |= {"why": round_.k_reason.value} if round_.k_reason is not KReason.AUTO else {}
     said |= {"by": round_.drafter} if round_.drafter != "none" else {}
     said |= {"ctx": round_.context_len, "s": [_short(time_s) for time_s in times]}
     said |= {"at": begin} if (begin := _begin(round_)) is not None else {}

@@ -55,8 +55,8 @@ def _finished(row: Row) -> Finished:
 
 
 def _round(row: Row) -> Round:
-    given = ("n", "k", "why", "ctx", "s")
-    read.check_keys(row, given, ("kind", "rule", "by", "at", "d", "ok", "last", "est", "rec"))
+    optional = ("kind", "rule", "why", "by", "at", "d", "ok", "last", "est", "rec")
+    read.check_keys(row, ("n", "k", "ctx", "s"), optional)
     drafts = read.items(row.get("d", []), 0, MAX_K)
     accepted = read.whole(row.get("ok", 0), len(drafts))
     begin = read.whole(row.get("at", 0))
@@ -74,7 +74,7 @@ def _round(row: Row) -> Round:
         rule=read.one_of(Rule, row.get("rule", "rejection")),
         drafter=read.word(row.get("by", "none"), DRAFTERS),
         k_requested=read.whole(row["k"], MAX_K),
-        k_reason=read.one_of(KReason, row["why"]),
+        k_reason=read.one_of(KReason, row.get("why", "auto")),
         num_drafted=len(drafts),
         context_len=read.whole(row["ctx"]),
         decisions=decisions,

@@ -431,7 +431,7 @@ def test_padding_rows_of_the_weights_are_never_proposed_or_drawn() -> None:
 SHAPED = [
     SamplingParams(seed=2),
     SamplingParams(temperature=0.8, seed=2),
-    SamplingParams(temperature=1.5, top_p=0.9, repetition_penalty=1.3, logit_bias=((9, 2.0), (3, -100.0)), seed=2),
+    SamplingParams(temperature=1.5, top_p=0.9, repetition_penalty=1.3, logit_bias=((9, 2.0), (256, -100.0)), seed=2),
 ]
 
 
@@ -464,7 +464,7 @@ def softmax(row: np.ndarray) -> np.ndarray:
 def test_raw_probabilities_are_the_models_own_whatever_the_settings(sampling: SamplingParams, name: str) -> None:
     """Worked out again from the languages themselves, for every token and every draft that was tested."""
     prompt, says = [1, 2, 1, 2, 1], {"good": noisy(LANGUAGE, VOCAB, 0.3)}
-    events = decode(prompt, drafters()[name], 3, 60, detail=Detail.PROBS, sampling=sampling)
+    events = decode(prompt, drafters()[name], 3, 200, detail=Detail.PROBS, sampling=sampling)
     whole = (*prompt, *finished(events).token_ids)
     for token in (token for event in events for token in tokens_of(event)):
         row = softmax(LANGUAGE(whole[: len(prompt) + token.position]))

@@ -37,7 +37,7 @@ from engine.events import (
 from engine.model import Cache, Model
 from engine.stats import Tally, summarise
 from tests.fake_engine import Script, play, tokens_of
-from tests.fakes import FakeNetwork, Scripted, byte_tokenizer, hashed_logits, noisy, run
+from tests.fakes import FakeNetwork, Scripted, byte_tokenizer, noisy, run
 
 DIGITS = 5.1e-6
 """How far six digits may be from a number, relative to it."""
@@ -218,15 +218,21 @@ def test_a_reply_whose_last_token_was_cut_is_kept(pieces: list[str], stop: str, 
     check_kept(list(cut_at_stop_strings(iter(played), (stop,))))
 
 
-def test_a_row_is_small() -> None:
-    """A round with three tested drafts, in digits that do not end; most have fewer."""
-    language = hashed_logits(257, seed=1)
-    drafter = DraftModelDrafter(Model(FakeNetwork(257, noisy(language, 257, 0.3)), 4096), Cache())
-    sampling = SamplingParams(temperature=0.8, seed=3, logit_bias=((256, -100.0),))
-    params = DecodingParams(sampling, "any", 3, max_new_tokens=300, detail=Detail.PROBS)
-    events = run([1, 2], params, Model(FakeNetwork(257, language), 4096), byte_tokenizer(), drafter)
-    sizes = [len(json.dumps(row, separators=(",", ":"))) for row in trace.rows(events) if row["e"] == "round"]
-    assert len(sizes) > 50 and sum(sizes) / len(sizes) < 350 and max(sizes) < 450
+@pytest.mark.parametrize(("drafts", "prob"), [(3, 1.0), (2, 0.123456789)], ids=["greedy", "drawn"])
+def test_a_row_is_small(drafts: int, prob: float) -> None:
+    """Rounds with more drafts than most, all of them tested, and numbers that do not end."""
+    detail = TokenDetail(1 / 7, 1 / 17)
+    numbers = (prob, prob, prob, 1 / 3, "", detail)
+    decisions = tuple(TokenDecision(31_415 + i, " notable", 271 + i, Outcome.ACCEPTED, *numbers) for i in range(drafts))
+    tokens = [Token(d.id, d.text, d.position, Source.DRAFT, "", 1 / 17) for d in decisions]
+    tokens.append(Token(31_415, " notable", 271 + drafts, Source.BONUS, "", 1 / 7))
+    times = (1 / 333, 1 / 111, 1 / 3333, 1 / 77, 1 / 33_333)
+    round_ = Round(
+        141, RoundKind.SPECULATIVE, Rule.REJECTION, "head", drafts, KReason.AUTO, drafts, 1411,
+        decisions, tuple(tokens), *times, predicted_speedup=4 / 3,
+    )  # fmt: skip
+    assert same(trace.event(trace.row(round_)), round_)
+    assert len(json.dumps(trace.row(round_), separators=(",", ":"))) < 350
 
 
 # -- anything else that may come back ----------------------------------------------------------------------------------
