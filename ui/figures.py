@@ -116,15 +116,17 @@ def _traces() -> dict[str, Figure]:
 
 @cache
 def _layouts() -> dict[str, Figure]:
-    """Axes and manners of the four. Nothing is dragged or zoomed: a finger on a chart scrolls the page."""
+    """Axes and manners of the four. Nothing is dragged or zoomed: a finger on a chart scrolls the page.
+
+    Margins are fixed: finding them out takes Plotly as long as drawing.
+    """
     import plotly.graph_objects as go
 
-    axis = {"fixedrange": True, "gridcolor": _colour("line"), "linecolor": _colour("line"), "zeroline": False,
-            "automargin": True}  # fmt: skip
+    axis = {"fixedrange": True, "gridcolor": _colour("line"), "linecolor": _colour("line"), "zeroline": False}
     common = {
         "font": {"family": FONT, "size": 12, "color": _colour("quiet")},
         "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "autosize": True, "dragmode": False,
-        "margin": {"l": 8, "r": 12, "t": 8, "b": 8, "pad": 0}, "bargap": 0.25, "hovermode": "closest",
+        "margin": {"l": 52, "r": 12, "t": 32, "b": 40}, "bargap": 0.25, "hovermode": "closest",
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "itemclick": False,
                    "itemdoubleclick": False, "traceorder": "normal"},
         "hoverlabel": {"bgcolor": _colour("raised"), "bordercolor": _colour("line"), "font": {"color": _colour("text")}},
@@ -142,7 +144,8 @@ def _layouts() -> dict[str, Figure]:
         "speed": layout("charts.axis.tokens", "charts.axis.speed", {"rangemode": "tozero"}, {"hoverformat": ".1f"},
                         hovermode="x"),
         "acceptance": layout("charts.axis.place", "charts.axis.right", place, share),
-        "lengths": layout("charts.axis.length", "charts.axis.rounds", place, {"tickformat": ",d"}),
+        "lengths": layout("charts.axis.length", "charts.axis.rounds", place, {"tickformat": ",d"},
+                          margin={"l": 52, "r": 12, "t": 8, "b": 40}),
         "time": layout("", "", share | {"dtick": 0.25, "ticklabeloverflow": "allow"}, {"visible": False}, barmode="stack",
-                       margin={"l": 20, "r": 24, "t": 8, "b": 8}),
+                       margin={"l": 20, "r": 24, "t": 52, "b": 24}),
     }  # fmt: skip

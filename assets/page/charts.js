@@ -16,6 +16,8 @@ function startCharts() {
   let shown = "";      // the moment of the conversation that they are about
   let waited = "";     // the moment that was asked for and has not been answered
   let askedAt = 0;
+  let drawnFrom = 0;   // number of the answer
+  const inSight = new Set();  // only these are drawn; drawing is the dear part
 
   // The last turn and how much of it the page has. What the server answers later is as new or newer.
   function moment() {
@@ -38,15 +40,17 @@ function startCharts() {
 
   function draw() {
     if (!answer) return;
-    const style = getComputedStyle(section);
+    const {lang} = root.dataset;
+    const now = [drawnFrom, lang, document.body.classList.contains("dark"), section.clientWidth].join(" ");
     for (const plot of plots) {
-      const {figure, label, html} = answer.charts[plot.closest("[data-chart]").dataset.chart];
-      const numbers = plot.parentNode.querySelector(".numbers");
+      const {figure, label, html} = answer.charts[plot.parentNode.dataset.chart];
+      const numbers = plot.nextElementSibling;
       if (numbers.told !== html) numbers.innerHTML = numbers.told = html;
-      plot.setAttribute("aria-label", label[root.dataset.lang]);
+      plot.setAttribute("aria-label", label[lang]);
       plot.hidden = !figure || !failed.hidden;
-      if (!figure || !window.Plotly || !visible()) continue;
-      const {data, layout} = resolved(figure, style);
+      if (plot.hidden || plot.drawn === now || !window.Plotly || !visible() || !inSight.has(plot)) continue;
+      plot.drawn = now;
+      const {data, layout} = resolved(figure, getComputedStyle(section));
       window.Plotly.react(plot, data, layout, CHARTS_CONFIG);
     }
   }
@@ -85,22 +89,29 @@ function startCharts() {
   });
   onAnswer("charts", (charts) => {
     answer = charts;
+    drawnFrom += 1;
     if (waited) shown = waited;
     waited = "";
     draw();
   });
   on("greenlight:theme", draw);
   on("greenlight:language", draw);
-  const sizes = new ResizeObserver(() => {
-    for (const plot of plots) {
-      if (visible() && !plot.hidden && plot.classList.contains("js-plotly-plot")) window.Plotly.Plots.resize(plot);
-    }
-  });
+  const sizes = new ResizeObserver(draw);
   sizes.observe(section);
+  const sight = new IntersectionObserver((changes) => {
+    for (const {target, isIntersecting} of changes) {
+      const plot = target.querySelector(".plot");
+      if (isIntersecting) inSight.add(plot);
+      else inSight.delete(plot);
+    }
+    draw();
+  });
+  for (const plot of plots) sight.observe(plot.parentNode);
   const looking = setInterval(look, CHARTS_LOOK_MS);
   mount.addEventListener("abort", () => {
     clearInterval(looking);
     sizes.disconnect();
+    sight.disconnect();
   });
 }
 
