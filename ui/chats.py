@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ui.render import PENCIL, both, icon
-from ui.strings import TEXT, text
+from ui.strings import text
 
 SIDEBAR = '<rect x="2" y="3" width="12" height="10" rx="1.5"/><path d="M6 3v10"/>'
 PLUS = '<path d="M8 3v10M3 8h10"/>'
@@ -56,16 +56,15 @@ def _chat() -> str:
         f'{icon(DOTS)}<span class="unseen">{both("chats.more")} <span class="title"></span></span></button></div>'
         f'<label class="rename">{_unseen("chats.name")}<input type="text" maxlength="120" dir="auto"></label>'
         f'<p class="menu" hidden>{_button("chat-rename", "chats.rename", PENCIL)}'
-        f"{_button('chat-markdown', 'chats.markdown', SAVE)}{_button('chat-json', 'chats.json', SAVE)}"
+        f"{_button('chat-markdown', 'chats.markdown', SAVE)}{_button('chat-json', 'chats.json', SAVE, 'chats.json.help')}"
         f"{_button('chat-delete', 'chats.delete', BIN)}</p>"
         f'<p class="sure" hidden><span>{both("chats.sure")}</span>{_button("chat-delete-yes", "chats.yes")}'
         f"{_button('chat-keep', 'chats.keep')}</p></li>"
     )
 
 
-def _button(action: str, key: str, picture: str = "") -> str:
-    help_ = f"{key}.help"
-    title = f' title="{text(help_, "en")} · {text(help_, "zh")}"' if help_ in TEXT else ""
+def _button(action: str, key: str, picture: str = "", help_: str = "") -> str:
+    title = f' title="{text(help_, "en")} · {text(help_, "zh")}"' if help_ else ""
     return f'<button type="button" data-action="{action}"{title}>{icon(picture) if picture else ""}{both(key)}</button>'
 
 
