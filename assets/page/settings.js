@@ -8,6 +8,8 @@ let settingsWanted = {};    // values on their way into the controls
 let settingsOpened = false; // until what was remembered is back in its place, nothing is remembered
 let settingsKept = 0;
 let settingsSaid = "";      // the words about the last correction
+let settingsUnsaid = "";    // those about what was remembered,
+let settingsTalk = false;   // for when the conversation is there
 
 const settingNames = () => Object.keys(settingsTable.defaults);
 
@@ -37,9 +39,19 @@ window.greenlightSettings = {
 
   opened(words) {
     settingsOpened = true;
-    if (words) window.greenlightSettings.say(words);
+    settingsUnsaid = words;
+    if (settingsTalk) sayUnsaid();
   },
 };
+
+// A page that opens first finds its conversation, which wipes the place for notices.
+function sayUnsaid() {
+  settingsTalk = true;
+  if (settingsUnsaid) window.greenlightSettings.say(settingsUnsaid);
+  settingsUnsaid = "";
+}
+
+onPatch(sayUnsaid);
 
 // What somebody chose: only that is remembered, so that other defaults of a later start still count.
 function chosenSettings() {
