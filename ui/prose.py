@@ -122,7 +122,7 @@ class Page(RendererHTML):
         code = highlight(tokens[idx].content.removesuffix("\n"), said.split()[0] if said else "")
         name = f'<span class="language">{escape(said)}</span>' if said else ""
         return (
-            f'<div class="code"><div class="bar">{name}{_COPY}</div>'
+            f'<div class="code"><div class="code-bar">{name}{_COPY}</div>'
             f'<pre tabindex="0" role="group" aria-label="{_named("prose.code")}" dir="ltr"><code>{code}</code></pre></div>'
         )
 
