@@ -62,11 +62,16 @@ def test_the_figures_show_both_speeds(page: Visit, engine: FakeEngine) -> None:
     assert "measured in this reply" in page.page.inner_text("[data-figure=baseline]")
 
 
+def open_settings(page: Visit, group: str) -> None:
+    page.page.click("#gl-settings > button")
+    page.page.click(f"#gl-group-{group} > button")
+
+
 def test_nothing_is_lost_at_high_speed(page: Visit, engine: FakeEngine) -> None:
     engine.tok_s = 500
     engine.answer = lambda _: Script(text="".join(f" w{i}" for i in range(2400)))
-    page.page.click("#gl-settings button")
-    page.page.fill("#gl-settings input[type=number] >> nth=3", "2048")
+    open_settings(page, "limits")
+    page.page.fill("#gl-set-max_new_tokens input", "2048")
     page.page.keyboard.press("Tab")
     page.send("hello")
     page.wait_turns(1)
@@ -328,16 +333,16 @@ def test_an_example_runs_with_its_temperature(page: Visit, engine: FakeEngine) -
     page.page.click("[data-example='5']")
     page.wait_turns(1)
     assert engine.asked[0].params.sampling.temperature == 1.2
-    page.page.click("#gl-settings button")
-    assert page.page.input_value("#gl-settings input[type=number] >> nth=1") == "1.2"
+    open_settings(page, "sampling")
+    assert page.page.input_value("#gl-set-temperature input[type=number]") == "1.2"
 
 
 def test_the_temperature_can_be_changed_while_an_example_is_written(page: Visit, engine: FakeEngine) -> None:
     engine.hold_after = 20
-    page.page.click("#gl-settings button")
+    open_settings(page, "sampling")
     page.page.click("[data-example='5']")
     page.wait_turns(1, "running")
-    slider = page.page.locator("#gl-settings input[type=number] >> nth=1")
+    slider = page.page.locator("#gl-set-temperature input[type=number]")
     slider.fill("0.3")
     page.page.keyboard.press("Tab")
     engine.gate.set()
@@ -348,7 +353,7 @@ def test_the_temperature_can_be_changed_while_an_example_is_written(page: Visit,
 def test_k_is_automatic_until_somebody_sets_it(page: Visit, engine: FakeEngine) -> None:
     page.send("one")
     page.wait_turns(1)
-    page.page.click("#gl-settings button")
+    open_settings(page, "decoding")
     switch = page.page.get_by_label("Choose K automatically")
     slider = page.page.locator("#gl-set-num_speculative_tokens input[type=range]")
     assert switch.is_checked()
@@ -375,7 +380,7 @@ def test_a_drafter_is_chosen_from_what_there_is(engine: FakeEngine, launch_page:
     page = visit(launch_page(engine))
     engine.state = Status(State.READY, "ready", 1.0)
     page.page.wait_for_function("() => document.querySelector('.chip-engine').innerText.includes('bit-exact')")
-    page.page.click("#gl-settings button")
+    open_settings(page, "decoding")
     page.page.wait_for_function("() => document.querySelectorAll('#gl-set-drafter input').length === 5")
     assert page.page.eval_on_selector_all("#gl-set-drafter input", "(all) => all.map((one) => one.value)") == [
         "auto", "none", "ngram", "head", "both",
