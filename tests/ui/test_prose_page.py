@@ -80,11 +80,17 @@ def test_a_reply_is_set_as_markdown(page: Visit) -> None:
     assert page.texts(".gl-prose pre code") == [CODE] and page.texts(".gl-prose .language") == ["python"]
     assert (
         len(
-            set(page.page.eval_on_selector_all(".gl-prose pre span", "(all) => all.map((e) => getComputedStyle(e).color)"))
+            set(
+                page.page.eval_on_selector_all(
+                    ".gl-prose pre span", "(all) => all.map((e) => getComputedStyle(e).color)"
+                )
+            )
         )
         >= 4
     )
     assert page.texts(".gl-prose strong") == ["The end."]
+    last = "getComputedStyle(document.querySelector('.gl-prose td:last-child'))"
+    assert page.page.evaluate(f"[{last}.textAlign, {last}.borderTopWidth]") == ["right", "1px"], "no other rule wins"
 
 
 def test_both_views_hold_all_of_it(page: Visit) -> None:
