@@ -21,8 +21,11 @@ class Pace:
     def left_s(self, status: Status, now_s: float) -> float | None:
         """Seconds until this phase ends if it goes on as it has; None while that cannot be said. now_s: of any one clock."""
         share = status.fraction
-        if status.phase != self._phase or share is None or share < self._share:
-            self._phase, self._since_s, self._share = status.phase, now_s, share or 0.0
+        if share is None:
+            self._phase = ""
+            return None
+        if status.phase != self._phase or share < self._share:
+            self._phase, self._since_s, self._share = status.phase, now_s, share
             return None
         done, spent_s = share - self._share, now_s - self._since_s
         if done < ENOUGH or spent_s < ENOUGH_S:

@@ -35,9 +35,7 @@ def packed(patch: Patch, asked: str) -> str:
     return json.dumps(patch | {"asked": asked}, separators=(",", ":"))
 
 
-def everything(
-    conversation: Conversation, status: Status, facts: Facts | None, left_s: float | None = None
-) -> Patch:
+def everything(conversation: Conversation, status: Status, facts: Facts | None, left_s: float | None = None) -> Patch:
     """The whole conversation: for a page that has just opened, or has lost track. left_s: of this phase of loading."""
     turns = [_turn(turn, 0) for turn in conversation.turns]
     return _patch(conversation, turns) | {

@@ -400,41 +400,6 @@ def test_a_drafter_is_chosen_from_what_there_is(engine: FakeEngine, launch_page:
     assert "没有另一个模型" in page.page.inner_text("#gl-missing")
 
 
-TIP = ".tip:not([hidden])"
-
-
-def test_a_round_is_told_where_the_pointer_is_and_by_the_keys(page: Visit, engine: FakeEngine) -> None:
-    page.send("hello")
-    page.wait_turns(1)
-    assert page.page.locator(TIP).count() == 0
-    page.page.hover(".round >> nth=2")
-    assert page.page.inner_text(TIP).startswith("Round 2: K = 0") and "measure plain speed" in page.page.inner_text(TIP)
-    page.page.hover(".round >> nth=3")
-    assert "Round 3: K = 3" in page.page.inner_text(TIP) and "guessed by n-gram" in page.page.inner_text(TIP)
-    page.page.hover("#gl-box")
-    assert page.page.locator(TIP).count() == 0
-    page.page.focus(".log")
-    page.page.keyboard.press("ArrowRight")
-    page.page.wait_for_selector(f"{TIP}")
-    last = page.page.inner_text(TIP)
-    page.page.keyboard.press("ArrowLeft")
-    page.page.wait_for_function("(last) => document.querySelector('.tip').innerText !== last", arg=last)
-    page.page.keyboard.press("Escape")
-    assert page.page.locator(TIP).count() == 0
-
-
-def test_on_a_phone_a_tap_tells_the_round(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
-    phone = visit(launch_page(engine), viewport={"width": 390, "height": 844}, has_touch=True, locale="zh-CN")
-    phone.send("hello")
-    phone.wait_turns(1)
-    phone.page.tap(".round >> nth=3")
-    assert "第 3 轮：K = 3" in phone.page.inner_text(TIP) and "n-gram" in phone.page.inner_text(TIP)
-    box = phone.page.locator(TIP).bounding_box()
-    assert box["x"] >= 0 and box["x"] + box["width"] <= 390
-    phone.page.tap(".you .said")
-    assert phone.page.locator(TIP).count() == 0
-
-
 def test_the_page_says_while_guessing_is_off(page: Visit, engine: FakeEngine) -> None:
     engine.answer = lambda _: Script(text=DEFAULT_TEXT * 4, rests=(12, 40))
     engine.hold_after = 44
