@@ -34,6 +34,9 @@ def page(engine: FakeEngine, launch_page: Callable[..., str], visit: Callable[..
     opened = visit(launch_page(engine), reduced_motion="reduce")
     if request.param == "dark":
         opened.page.click("[data-action=theme]")
+        opened.page.wait_for_function(
+            "() => getComputedStyle(document.querySelector('h1 .en')).color === 'rgb(231, 235, 233)'"
+        )
     return opened
 
 
