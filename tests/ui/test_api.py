@@ -163,7 +163,8 @@ def test_a_caller_that_vanishes_frees_the_engine(engine: FakeEngine, launch_page
 
     engine.hold_after = 5
     url = launch_page(engine)
-    joined = httpx.post(f"{url}gradio_api/call/generate", json={"data": ["hello", 64, 0, 4, "ngram", None]}).json()
+    everything = ["hello", 64, 0, 4, "ngram", None, 1, 0, 0, 1, 0, 0, None, "rejection"]
+    joined = httpx.post(f"{url}gradio_api/call/generate", json={"data": everything}).json()
     with httpx.stream("GET", f"{url}gradio_api/call/generate/{joined['event_id']}", timeout=WAIT_S) as events:
         _until(lambda: bool(engine.asked))
         next(events.iter_bytes())
