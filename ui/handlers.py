@@ -62,7 +62,7 @@ class Handlers:
 
     def sync(self, conversation_id: str) -> Patch:
         """Everything, for a page that opens, reloads or lost track. "": a new conversation."""
-        if conversation_id and self.sessions.find(conversation_id) is None:
+        if self.forgotten(conversation_id):
             return patches.unknown(conversation_id)
         conversation = self.sessions.open(conversation_id)
         if not self.sessions.live(conversation.id) and conversation.turns:
@@ -70,6 +70,10 @@ class Handlers:
             self.sessions.put(conversation)
         status = self.engine.status()
         return patches.everything(conversation, status, self.facts(), self.pace.left_s(status, time.monotonic()))
+
+    def forgotten(self, conversation_id: str) -> bool:
+        """The page names a conversation that is not here (any more); it is asked for it before anything is done with it."""
+        return bool(conversation_id) and self.sessions.find(conversation_id) is None
 
     def missing(self) -> str:
         """Which drafters there are not, and why; "" until the engine says what it has."""
@@ -96,6 +100,8 @@ class Handlers:
 
     def undo(self, conversation_id: str, again: bool = False) -> Patch:
         """Take back the last change; again: make it once more. A reply being written is stopped first."""
+        if self.forgotten(conversation_id):
+            return patches.unknown(conversation_id)
         conversation = self.sessions.open(conversation_id)
         self.sessions.stop(conversation.id)
         if conversation.turns:
@@ -118,7 +124,8 @@ class Handlers:
         elif what == "card" and (turn := _turn(conversation, args.get("key"))) is not None:
             payload = card.answer(turn, args.get("block"), args.get("piece"))
         elif what == "prose" and (turn := _turn(conversation, args.get("key"))) is not None:
-            payload = {"key": turn.key, **prose.answer(turn.reply.text, _index(args.get("from")))}
+            start = _index(args.get("from"))  # in a thread: a long table takes a while
+            payload = {"key": turn.key, **await asyncio.to_thread(prose.answer, turn.reply.text, start)}
         return None if payload is None else patches.answer(conversation, what, payload)
 
     async def _meter(self, conversation: Conversation, written: str) -> str:
@@ -132,7 +139,7 @@ class Handlers:
         return render.meter(conversation, facts.context_len, count)
 
     def send(self, conversation_id: str, message: object, values: Sequence[object]) -> AsyncGenerator[Patch, None]:
-        if conversation_id and self.sessions.find(conversation_id) is None:
+        if self.forgotten(conversation_id):
             return _only(patches.unknown(conversation_id))
         conversation = self.sessions.open(conversation_id)
         user = readable(message)
@@ -144,6 +151,8 @@ class Handlers:
         self, conversation_id: str, key: object, message: object, values: Sequence[object]
     ) -> AsyncGenerator[Patch, None]:
         """Another message in place of an earlier one; what came after it goes, and an undo brings it back."""
+        if self.forgotten(conversation_id):
+            return _only(patches.unknown(conversation_id))
         conversation = self.sessions.open(conversation_id)
         user, place = readable(message), _place(conversation, key)
         if not user or place is None:

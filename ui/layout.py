@@ -217,7 +217,7 @@ def _log(options: Options) -> str:
         f'<div class="blank"><div class="loading" data-part="loading"></div><p class="lead">{both("app.line")}</p><h2>{both("log.empty")}</h2>'
         f"{buttons()}<p>{both('log.english')}</p></div>"
         '<div data-part="turns"></div></div>'
-        f'<div class="token-card" role="group"{_label("card.label")} data-part="card" hidden></div>'
+        f'<div class="token-card" role="group"{_label("card.label")} data-part="card" tabindex="0" hidden></div>'
         '<p class="unseen" role="status" aria-live="polite" data-part="card-say"></p>'
         '<p class="unseen" role="status" aria-live="polite" data-part="say"></p>'
     )

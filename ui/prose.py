@@ -17,7 +17,7 @@ from markdown_it.utils import EnvType, OptionsDict
 
 from ui.highlight import highlight
 from ui.markdown import MAX_NESTING, parser
-from ui.render import COPY, both, icon
+from ui.render import copy_button
 from ui.strings import text
 
 MAX_CHUNK = 60_000
@@ -178,8 +178,5 @@ def _named(key: str) -> str:
     return " · ".join(escape(text(key, lang)) for lang in ("en", "zh"))
 
 
-_COPY = (
-    f'<button type="button" data-action="copy-code">{icon(COPY)}<span class="todo">{both("prose.copy")}</span>'
-    f'<span class="done">{both("prose.copied")}</span></button>'
-)
+_COPY = copy_button("copy-code")
 _MARKDOWN = parser(Page)

@@ -116,6 +116,14 @@ def _act(name: str, paths: str) -> str:
     return f'<button type="button" data-action="{name}">{icon(paths)}{both(f"act.{name}")}</button>'
 
 
+def copy_button(action: str) -> str:
+    """It says for a moment that it has copied."""
+    return (
+        f'<button type="button" data-action="{action}">{icon(COPY)}<span class="todo">{both("act.copy")}</span>'
+        f'<span class="done">{both("act.copied")}</span></button>'
+    )
+
+
 def turn_foot(turn: Turn, ahead: int = 0) -> str:
     """What stands under a reply: why nothing is there yet, or how it ended, its figures, and what can be done with it."""
     reply = turn.reply
@@ -127,7 +135,7 @@ def turn_foot(turn: Turn, ahead: int = 0) -> str:
         return ""
     outgrown = both("end.drafter_context") if reply.outgrown else ""
     parts = [_ending(reply), outgrown, _written(reply), _measured(reply, turn.about)]
-    acts = f'<p class="acts">{_act("copy", COPY)}{_act("again", AGAIN)}{_act("reseed", DICE)}</p>'
+    acts = f'<p class="acts">{copy_button("copy")}{_act("again", AGAIN)}{_act("reseed", DICE)}</p>'
     return "".join(f"<p>{part}</p>" for part in parts if part) + acts
 
 

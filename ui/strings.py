@@ -117,7 +117,10 @@ TEXT: dict[str, tuple[str, str]] = {
     "foot.tau": ("τ {value}", "τ {value}"),
     "foot.ttft": ("first token {value} ms", "首个 token {value} 毫秒"),
     # context meter
-    "meter.used": ("{used} of {context} tokens of context used, {left} left", "上下文已用 {used} / {context} 个 token，还剩 {left} 个"),
+    "meter.used": (
+        "{used} of {context} tokens of context used, {left} left",
+        "上下文已用 {used} / {context} 个 token，还剩 {left} 个",
+    ),
     "meter.asking": (
         "with this message {used} of {context} tokens of context, {left} left",
         "加上这条消息，上下文 {used} / {context} 个 token，还剩 {left} 个",
@@ -439,7 +442,10 @@ TEXT: dict[str, tuple[str, str]] = {
     "settings.reset": ("Reset settings", "恢复默认设置"),
     "settings.kept": ("Settings are remembered in this browser only.", "设置只保存在这个浏览器里。"),
     "top_k.label": ("Top-k", "Top-k"),
-    "top_k.help": ("Draw only from this many of the likeliest tokens. 0 is off.", "只在最可能的这么多个词里抽。0 表示不限制。"),
+    "top_k.help": (
+        "Draw only from this many of the likeliest tokens. 0 is off.",
+        "只在最可能的这么多个词里抽。0 表示不限制。",
+    ),
     "min_p.label": ("Min-p", "Min-p"),
     "min_p.help": (
         "Leave out tokens below this share of the likeliest one's probability. 0 is off.",
@@ -548,7 +554,10 @@ TEXT: dict[str, tuple[str, str]] = {
     "card.kind.bonus": ("one extra: all guesses were right", "全猜中，多送的一个"),
     "card.kind.plain": ("written without guessing", "没有猜，直接写的"),
     "card.kind.first": ("first token of the reply", "回答的第一个 token"),
-    "card.gave": ("The drafter gave it {draft}, the model {target}.", "草稿给它的概率是 {draft}，大模型给它 {target}。"),
+    "card.gave": (
+        "The drafter gave it {draft}, the model {target}.",
+        "草稿给它的概率是 {draft}，大模型给它 {target}。",
+    ),
     "card.gave.draft": ("The drafter gave it {draft}.", "草稿给它的概率是 {draft}。"),
     "card.gave.copy": (
         "It was copied from earlier in the text, which counts as certain ({draft}); the model gave it {target}.",
@@ -565,7 +574,10 @@ TEXT: dict[str, tuple[str, str]] = {
         "大模型给的概率不比草稿低，所以不管抽到什么数，它都留下。",
     ),
     "card.drawn.kept": ("The number drawn was {drawn}, below that: it stays.", "抽到的数是 {drawn}，比它小：留下。"),
-    "card.drawn.lost": ("The number drawn was {drawn}, not below that: it goes.", "抽到的数是 {drawn}，不比它小：扔掉。"),
+    "card.drawn.lost": (
+        "The number drawn was {drawn}, not below that: it goes.",
+        "抽到的数是 {drawn}，不比它小：扔掉。",
+    ),
     "card.greedy.kept": (
         "At temperature 0 a guess stands if it is the model's own likeliest token, and it was.",
         "温度为 0 时，猜测正好是大模型自己最可能写的 token 才留下；它正是。",
@@ -658,7 +670,10 @@ TEXT: dict[str, tuple[str, str]] = {
         "raw: before temperature and filters, which the rule does not compare",
         "原始：温度和过滤之前的概率，规则比较的不是它",
     ),
-    "round.took": ("{tokens} {tokens:token|tokens} in {time} (model {verify})", "{tokens} 个 token，用时 {time}（大模型 {verify}）"),
+    "round.took": (
+        "{tokens} {tokens:token|tokens} in {time} (model {verify})",
+        "{tokens} 个 token，用时 {time}（大模型 {verify}）",
+    ),
     "round.took.guessing": (
         "{tokens} {tokens:token|tokens} in {time} (guessing {draft}, model {verify})",
         "{tokens} 个 token，用时 {time}（猜 {draft}，大模型 {verify}）",
@@ -687,7 +702,10 @@ TEXT: dict[str, tuple[str, str]] = {
         "It is downloaded once and kept on this computer; after that no network is needed.",
         "只下载一次，之后保存在这台电脑上，不再需要网络。",
     ),
-    "load.unpack.why": ("The downloaded file is opened and checked. That happens once.", "打开并检查下载的文件，只需要一次。"),
+    "load.unpack.why": (
+        "The downloaded file is opened and checked. That happens once.",
+        "打开并检查下载的文件，只需要一次。",
+    ),
     "load.convert.why": (
         "The weights are put into the order in which this processor reads them fastest.",
         "把权重排成这台机器读起来最快的样子。",
@@ -701,8 +719,6 @@ TEXT: dict[str, tuple[str, str]] = {
     "load.left.seconds": ("about {count} s left in this step", "这一步大约还要 {count} 秒"),
     "load.left.minutes": ("about {count} min left in this step", "这一步大约还要 {count} 分钟"),
     # prose
-    "prose.copy": ("Copy", "复制"),
-    "prose.copied": ("Copied", "已复制"),
     "prose.code": ("Code", "代码"),
     "prose.table": ("Table", "表格"),
 }
