@@ -11,7 +11,7 @@ from html import escape
 from typing import Any, TypeVar
 
 from engine.config import Rule
-from engine.events import KReason, Outcome, Prefilled, Round, RoundKind, Source, Token, TokenDecision
+from engine.events import Outcome, Prefilled, Round, RoundKind, Source, Token, TokenDecision
 from ui.controls import choice_label
 from ui.course import played
 from ui.render import DASH, both, marked, special, times
@@ -276,7 +276,7 @@ def line(round_: Round, lang: Lang) -> str:
         parts.append(text("round.by", lang, who=choice_label(now.drafter, lang)))
         parts.append(text("round.right", lang, accepted=now.accepted, drafted=now.drafted))
     if now.predicted is not None:
-        key = "round.would" if now.reason is KReason.OFF else "round.expected"
+        key = "round.expected" if now.drafted else "round.would"
         parts.append(text(key, lang, speedup=times(now.predicted)))
     draft, verify, whole = map(_time, (round_.draft_s, round_.verify_s, round_.total_s))
     took = "round.took.guessing" if now.drafted else "round.took"

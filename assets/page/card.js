@@ -56,6 +56,7 @@ function hideToken() {
   clearTimers();
   told?.node.classList.remove("told");
   told = null;
+  if (cardBox.contains(document.activeElement)) log.focus({preventScroll: true});
   cardBox.hidden = true;
   cardSay.textContent = "";
 }
@@ -116,13 +117,14 @@ function shownTokens() {
   return [...turnsBox.querySelectorAll(".reply .t[data-i]")].filter((node) => node.getClientRects().length);
 }
 
-// The next one; from nowhere, the first or the last that can be read.
+// The next one; from nowhere, the first or the last that can be read, or the nearest to what can.
 function stepToken(step) {
   const all = shownTokens();
   const from = all.indexOf(told?.node ?? latestTold);
   if (from >= 0 && (told || inSight(all[from]))) return all[from + step];
-  const seen = all.filter(inSight);
-  return step > 0 ? seen[0] : seen.at(-1);
+  const seen = all.filter(inSight), around = log.getBoundingClientRect();
+  if (step > 0) return seen[0] ?? all.find((node) => node.getBoundingClientRect().top > around.top) ?? all.at(-1);
+  return seen.at(-1) ?? all.findLast((node) => node.getBoundingClientRect().bottom < around.bottom) ?? all[0];
 }
 
 function inSight(node) {
@@ -152,7 +154,10 @@ on("pointerout", onPointerOut);
 on("pointerdown", (event) => { touched = event.pointerType !== "mouse"; });
 on("click", onTap);
 on("keydown", onTokenKey);
-on("focusout", (event) => { if (event.target === log && told?.how === "keys") hideToken(); });
+on("focusout", (event) => {
+  const inside = event.relatedTarget === log || cardBox.contains(event.relatedTarget);  // the card takes the focus only to be scrolled
+  if ((event.target === log || event.target === cardBox) && told?.how === "keys" && !inside) hideToken();
+});
 on("selectionchange", () => { if (told && selecting()) hideToken(); });
 on("scroll", (event) => { if (event.target !== cardBox) placeCard(); });
 on("greenlight:language", placeCard);
