@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
-from torch import Tensor
-
 from engine import detail
 from engine.config import DecodingParams, Detail
 from engine.controller import Controller, Plan
@@ -33,12 +31,13 @@ from engine.events import (
     Source,
     Token,
     TokenDecision,
+    TokenDetail,
 )
 from engine.model import PREFILL_CHUNK, Cache, Model, Request, common_prefix
 from engine.randomness import Dice, Purpose
 from engine.sampling import LazyRows, probabilities
 from engine.text import Tokenizer
-from engine.verify import Proposal, Rows, Verdict, verify
+from engine.verify import Proposal, Verdict, verify
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +138,7 @@ class _Reply:
         [token] = self._emit([token_id], [Source.PLAIN])
         spent_s += perf_counter() - begin_s
         if self.params.detail != Detail.OFF:
-            token = detail.first_with_prob(token, logits, model.logsumexp)
+            token = replace(token, raw_prob=model.raw_probs(logits, [0], [token_id])[0])
         yield Prefilled(self.prompt_len, cached, token, self.seed, spent_s)
 
     def _emit_round(self, index: int) -> Round:
@@ -162,10 +161,13 @@ class _Reply:
         target_probs = LazyRows(logits, history, self.prompt_len, self.sampling)
         verdict = verify(proposal, target_probs, position, self.dice)
         sampled_s = perf_counter()
-        decisions = self._decisions(proposal, verdict)
+        known = detail.behind(params.detail, proposal, verdict, logits, target_probs, model.raw_probs, self._describe)
+        detail_s = perf_counter() - sampled_s
+        decisions = self._decisions(proposal, verdict, known.details)
         tokens = self._emit(
             [*proposal.token_ids[: verdict.num_accepted], verdict.next_id],
             [Source.DRAFT] * verdict.num_accepted + [_last_source(k, verdict.num_accepted)],
+            known.raw_probs,
         )
         end_s = perf_counter()
         round_ = Round(
@@ -182,14 +184,15 @@ class _Reply:
             draft_s=drafted_s - begin_s,
             verify_s=verified_s - drafted_s,
             sample_s=sampled_s - verified_s,
-            total_s=end_s - begin_s,
+            total_s=end_s - begin_s - detail_s,
+            detail_s=detail_s,
+            # A stop id among the accepted drafts: the verdict's last token was never emitted, so nothing is explained.
+            recovery=known.recovery if len(tokens) == verdict.num_accepted + 1 else None,
             predicted_speedup=todo.predicted_speedup,
         )
         if params.num_speculative_tokens != 0:
             self.controller.observe(round_, todo, proposal.confidences)
             self.owed_s += perf_counter() - end_s
-        if params.detail != Detail.OFF:
-            round_ = self._with_detail(round_, proposal, logits, target_probs, verdict)
         return cut_round(round_, len(self.ids) - self.prompt_len)
 
     def _plan(self, index: int) -> Plan:
@@ -209,14 +212,17 @@ class _Reply:
 
     # -- from ids to what is shown -----------------------------------------------------------------------------------
 
-    def _emit(self, token_ids: list[int], sources: list[Source]) -> tuple[Token, ...]:
+    def _emit(
+        self, token_ids: list[int], sources: list[Source], raw_probs: Sequence[float | None] = ()
+    ) -> tuple[Token, ...]:
         """Append tokens to the reply, up to and with a stop id. At the reply's end an unfinished character is closed."""
         tokenizer = self.lane.tokenizer
         tokens: list[Token] = []
-        for token_id, source in zip(token_ids, sources, strict=True):
+        for token_id, source, raw_prob in zip(token_ids, sources, raw_probs or [None] * len(token_ids), strict=True):
             position = len(self.ids) - self.prompt_len
             text = self.detokeniser.push(token_id)
-            tokens.append(Token(token_id, text, position, source, tokenizer.special.get(token_id, "")))
+            special = tokenizer.special.get(token_id, "")
+            tokens.append(Token(token_id, text, position, source, special, raw_prob))
             self.ids.append(token_id)
             if token_id in tokenizer.stop_ids:
                 break
@@ -225,8 +231,10 @@ class _Reply:
         self.text.extend(token.text for token in tokens)
         return tuple(tokens)
 
-    def _decisions(self, proposal: Proposal, verdict: Verdict) -> tuple[TokenDecision, ...]:
-        """The fate of every draft, each described as it would read behind the drafts before it."""
+    def _decisions(
+        self, proposal: Proposal, verdict: Verdict, details: Sequence[TokenDetail]
+    ) -> tuple[TokenDecision, ...]:
+        """The fate of every draft, each described as it would read behind the drafts before it. details: of those tested."""
         reader: Detokeniser = self.detokeniser.copy()
         decisions: list[TokenDecision] = []
         first = len(self.ids) - self.prompt_len
@@ -237,19 +245,12 @@ class _Reply:
                 test = verdict.tests[i]
                 outcome = Outcome.ACCEPTED if test.accepted else Outcome.REJECTED
                 numbers = (test.draft_prob, test.target_prob, test.accept_prob, test.uniform)
-                decisions.append(TokenDecision(token_id, text, first + i, outcome, *numbers, special))
+                known = details[i] if details else None
+                decisions.append(TokenDecision(token_id, text, first + i, outcome, *numbers, special, known))
             else:
                 prob = proposal.prob(i)
                 decisions.append(TokenDecision(token_id, text, first + i, Outcome.DISCARDED, prob, special=special))
         return tuple(decisions)
-
-    def _with_detail(
-        self, round_: Round, proposal: Proposal, logits: Tensor, target_probs: Rows, verdict: Verdict
-    ) -> Round:
-        begin_s = perf_counter()
-        logsumexp, level = self.lane.model.logsumexp, self.params.detail
-        known = detail.with_detail(round_, level, proposal, verdict, logits, target_probs, logsumexp, self._describe)
-        return replace(known, detail_s=perf_counter() - begin_s)
 
     def _describe(self, token_id: int) -> str:
         """A token as an entry of a list."""

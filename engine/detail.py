@@ -2,61 +2,56 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from engine.config import Detail
-from engine.events import Choice, RecoveryDetail, Round, Token, TokenDetail
+from engine.events import Choice, RecoveryDetail, TokenDetail
+from engine.model import RawProbs
 from engine.verify import Proposal, Rows, Verdict
 
 TOP = 5
-
-LogSumExp = Callable[[Tensor], list[float]]
-"""`Model.logsumexp`."""
 
 Describe = Callable[[int], str]
 """How a token of a top list is written."""
 
 
-def first_with_prob(token: Token, logits: Tensor, logsumexp: LogSumExp) -> Token:
-    """The token drawn behind the prompt. logits [1, V]: the target's raw row there."""
-    return replace(token, raw_prob=_prob(float(logits[0, token.id]), logsumexp(logits)[0]))
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What is behind a round. raw_probs: the target's of each token that the verdict emits; details: of each tested draft."""
+
+    raw_probs: tuple[float, ...] = ()
+    details: tuple[TokenDetail, ...] = ()
+    recovery: RecoveryDetail | None = None
 
 
-def with_detail(
-    round_: Round,
+def behind(
     level: Detail,
     proposal: Proposal,
     verdict: Verdict,
     logits: Tensor,
     target_probs: Rows,
-    logsumexp: LogSumExp,
+    raw_probs: RawProbs,
     describe: Describe,
-) -> Round:
-    """The round with its details, of all that was tested or emitted. logits [k + 1, V]: the target's raw rows.
-
-    Only the rows up to the last emitted token's are read, each of them once.
-    """
-    rows, totals = logits.numpy(), logsumexp(logits[: verdict.num_accepted + 1])
-    tokens = tuple(
-        replace(token, raw_prob=_prob(float(rows[i, token.id]), totals[i])) for i, token in enumerate(round_.tokens)
+) -> Behind:
+    """All that the level asks for. logits [k + 1, V]: the target's raw rows, of which only those that were needed are read."""
+    if level == Detail.OFF:
+        return Behind()
+    n, tested = verdict.num_accepted, len(verdict.tests)
+    probs = raw_probs(logits, (*range(tested), n), (*proposal.token_ids[:tested], verdict.next_id))
+    details = tuple(TokenDetail(proposal.raw_prob(i), probs[i]) for i in range(tested))
+    emitted = (*probs[:n], probs[-1])
+    if level == Detail.PROBS:
+        return Behind(emitted, details)
+    tops = [(_draft_top(i, proposal, describe), top_choices(target_probs[i], describe)) for i in range(tested)]
+    full = tuple(
+        replace(known, draft_top=draft_top, target_top=target_top)
+        for known, (draft_top, target_top) in zip(details, tops, strict=True)
     )
-    decisions = list(round_.decisions)
-    for i in range(len(verdict.tests)):
-        raw_prob = _prob(float(rows[i, proposal.token_ids[i]]), totals[i])
-        details = TokenDetail(proposal.raw_prob(i), raw_prob)
-        if level == Detail.FULL:
-            draft_top = _draft_top(i, proposal, describe)
-            details = replace(details, draft_top=draft_top, target_top=top_choices(target_probs[i], describe))
-        decisions[i] = replace(decisions[i], detail=details)
-    # A stop id among the accepted drafts: the verdict's last token was never emitted, so there is nothing to explain.
-    explain = level == Detail.FULL and len(tokens) == verdict.num_accepted + 1
-    recovery = recovery_detail(logits, verdict, describe) if explain else None
-    return replace(round_, tokens=tokens, decisions=tuple(decisions), recovery=recovery)
+    return Behind(emitted, full, recovery_detail(logits, verdict, describe))
 
 
 def _draft_top(i: int, proposal: Proposal, describe: Describe) -> tuple[Choice, ...]:
@@ -78,8 +73,3 @@ def top_choices(probs: Tensor, describe: Describe, n: int = TOP) -> tuple[Choice
     total = float(probs.double().sum())
     pairs = zip(ids.tolist(), values.tolist(), strict=True)
     return tuple(Choice(i, describe(i), value / total) for i, value in pairs if value > 0)
-
-
-def _prob(logit: float, total: float) -> float:
-    """A token's probability at temperature 1 without filters; total: its row's logsumexp."""
-    return min(1.0, math.exp(logit - total))

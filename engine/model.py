@@ -193,16 +193,20 @@ class Request(NamedTuple):
     cache: Cache
 
 
+RawProbs = Callable[[Tensor, Sequence[int], Sequence[int]], list[float]]
+"""See `sampling.raw_probs`."""
+
+
 class Model:
     """A network behind the align-on-read rule. Stateless: every call names its caches.
 
     vocab_size: ids at or beyond it are padding rows of the weights; their logits are cut off here, so that they can
-    be neither proposed nor drawn. logsumexp: `sampling.logsumexp`, or the network's own, if it has a faster one.
+    be neither proposed nor drawn. raw_probs: `sampling.raw_probs`, or the network's own, if it has a faster one.
     """
 
     def __init__(self, network: Network, context_len: int) -> None:
         self.network = network
-        self.logsumexp: Callable[[Tensor], list[float]] = getattr(network, "logsumexp", sampling.logsumexp)
+        self.raw_probs: RawProbs = getattr(network, "raw_probs", sampling.raw_probs)
         self.vocab_size = network.vocab_size
         self.context_len = context_len
 

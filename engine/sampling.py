@@ -47,14 +47,13 @@ def likeliest(logits: Tensor) -> tuple[int, float]:
     return int(index), float(share)
 
 
-def logsumexp(logits: Tensor) -> list[float]:
-    """log(sum of e^x) of each row of logits [n, V]; no number where a row holds NaN or +inf, or nothing above -inf.
+def raw_probs(logits: Tensor, rows: Sequence[int], ids: Sequence[int]) -> list[float]:
+    """Probabilities at temperature 1 without filters, of token ids[j] in row rows[j] of logits [n, V].
 
-    What a row's softmax is normalised by: e^(x - logsumexp) is the probability at temperature 1 without filters.
+    No number where the row holds NaN or +inf, or nothing above -inf.
     """
-    most = logits.amax(dim=-1).tolist()
-    totals = torch.logsumexp(logits, dim=-1).tolist()
-    return [total if math.isfinite(best) else math.nan for best, total in zip(most, totals, strict=True)]
+    shares = torch.softmax(logits[: max(rows) + 1], dim=-1)
+    return [float(shares[row, token_id]) for row, token_id in zip(rows, ids, strict=True)]
 
 
 class LazyRows:

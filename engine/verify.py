@@ -54,6 +54,8 @@ class Proposal:
         """The drafter's probability of the i-th token at temperature 1 without filters; None where it looks up."""
         if self.raw_logits is None:
             return None
+        if self.probs is None:  # drafted because it is the likeliest
+            return self.confidences[i]
         row = self.raw_logits[i].numpy()
         return self.confidences[i] * math.exp(float(row[self.raw_ids[i]]) - float(row.max()))
 

@@ -72,7 +72,7 @@ SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "gl_layers": (None, (P, P, P, I32, P, P, P, P, I32, P, P, I64, I32)),
     "gl_head": (None, (P, P, F32, P, I32, P, P, I32)),
     "gl_choice": (I32, (P, I32, P)),
-    "gl_logsumexp": (None, (P, I32, I32, P)),
+    "gl_raw_probs": (None, (P, I32, I32, P, P, P)),
     "gl_rows": (None, (P, P, I32, P)),
     "gl_round": (None, (P, I32, P, P, P)),
     "gl_multiply": (None, (P, P, I32, P, P, I32)),

@@ -386,33 +386,70 @@ inline Floats exponential(Floats x) {
     return p * power;
 }
 
-// log(sum of e^x) over x[0..n), see gl_logsumexp.
-double logsumexp(const float *x, int n) {
-    constexpr int STEP = 4 * WIDTH;
+// 2^x for x <= 0, held to -125, to about 2 units in the last place: cheaper than e^x where a few more roundings of x do not
+// matter. 2^n * polynomial on [-1/2, 1/2], whose 1 is exact (the largest relative error made smallest).
+inline Floats power_of_two(Floats x) {
+    const float shift = 12582912.0f;  // 1.5 * 2^23: the sum's lowest bits are the whole number
+    x = larger(x, all(-125.0f));
+    const Floats shifted = x + shift;
+    const Floats r = x - (shifted - shift);
+    Floats p = all(1.326472720e-3f);
+    for (const float next : {9.671512640e-3f, 5.550733743e-2f, 2.402224209e-1f, 6.931469776e-1f, 1.0f}) p = fused(p, r, all(next));
+    Ints n, bits;
+    std::memcpy(&n, &shifted, sizeof n);
+    std::memcpy(&bits, &p, sizeof bits);
+    bits += n << 23;
+    std::memcpy(&p, &bits, sizeof p);
+    return p;
+}
+
+// What a row's softmax takes: the largest x, and the sum of e^(x - largest). Each x is read from memory once.
+struct Softmax {
+    static constexpr int STEP = 4 * WIDTH, BLOCK = 1024;
+    float largest = -INFINITY;
+    Floats sums[4]{};
+    Ints numbers = ~Ints{};  // all bits, as long as everything is below +inf; comparing for the largest would hide what is not
+
+    // A block of n values, a multiple of STEP.
+    void add(const float *x, int n) {
+        Floats most[4] = {all(largest), all(largest), all(largest), all(largest)};
+        for (int i = 0; i < n; i += STEP)
+            for (int part = 0; part < 4; part++) {
+                const Floats v = load(x + i + part * WIDTH);
+                numbers &= v < all(INFINITY);
+                most[part] = larger(v, most[part]);
+            }
+        const Floats both = larger(larger(most[0], most[1]), larger(most[2], most[3]));
+        float now = both[0];
+        for (int l = 1; l < WIDTH; l++) now = std::max(now, both[l]);
+        if (now == -INFINITY) return;
+        if (now > largest)
+            for (Floats &sum : sums) sum *= std::exp(largest - now);
+        largest = now;
+        for (int i = 0; i < n; i += STEP)
+            for (int part = 0; part < 4; part++)
+                sums[part] += power_of_two((load(x + i + part * WIDTH) - largest) * 1.44269504f);
+    }
+
+    // The probability of x; no number where a value was none or +inf, or none was above -inf.
+    double share(float x) const {
+        for (int l = 0; l < WIDTH; l++)
+            if (!numbers[l]) return NAN;
+        const double sum = sum_of((sums[0] + sums[1]) + (sums[2] + sums[3]));
+        return largest == -INFINITY ? NAN : std::min(1.0, std::exp(static_cast<double>(x) - largest) / sum);
+    }
+};
+
+Softmax softmax(const float *x, int n) {
+    constexpr int STEP = Softmax::STEP, BLOCK = Softmax::BLOCK;
     const int whole = n / STEP * STEP;
-    float rest[STEP];  // what is left, filled up with what adds nothing
+    float rest[STEP];  // filled up with what adds nothing
     std::fill(rest, rest + STEP, -INFINITY);
     std::copy(x + whole, x + n, rest);
-    Floats most[4];
-    Ints numbers = ~Ints{};  // comparing would hide what is no number
-    for (int part = 0; part < 4; part++) most[part] = load(rest + part * WIDTH);
-    for (int part = 0; part < 4; part++) numbers &= most[part] < all(INFINITY);
-    for (int i = 0; i < whole; i += STEP)
-        for (int part = 0; part < 4; part++) {
-            const Floats v = load(x + i + part * WIDTH);
-            numbers &= v < all(INFINITY);
-            most[part] = larger(most[part], v);
-        }
-    const Floats both = larger(larger(most[0], most[1]), larger(most[2], most[3]));
-    float largest = both[0];
-    for (int l = 1; l < WIDTH; l++) largest = std::max(largest, both[l]);
-    for (int l = 0; l < WIDTH; l++)
-        if (!numbers[l]) return NAN;
-    if (largest == -INFINITY) return NAN;
-    Floats sum[4]{};
-    for (int i = 0; i <= whole; i += STEP)
-        for (int part = 0; part < 4; part++) sum[part] += exponential(load((i < whole ? x + i : rest) + part * WIDTH) - largest);
-    return largest + std::log(static_cast<double>(sum_of((sum[0] + sum[1]) + (sum[2] + sum[3]))));
+    Softmax all_of_it;
+    for (int i = 0; i < whole; i += BLOCK) all_of_it.add(x + i, std::min(BLOCK, whole - i));
+    all_of_it.add(rest, STEP);
+    return all_of_it;
 }
 
 constexpr int STRIP = 16;  // keys of so many positions are kept side by side, so that scores need no sums across lanes
@@ -907,10 +944,15 @@ int32_t gl_choice(const float *x, int32_t n, float *share) {
     return std::max(index, 0);
 }
 
-// out [count] = log(sum of e^x) of each row of x [count, n]; no number where a row holds one that is none or +inf, or
-// nothing above -inf.
-void gl_logsumexp(const float *x, int32_t count, int32_t n, double *out) {
-    for (int r = 0; r < count; r++) out[r] = logsumexp(x + static_cast<int64_t>(r) * n, n);
+// out [count]: of token ids[j] its share of the sum of e^x in row rows[j] of x [.., n]; rows that follow each other and are
+// the same are read once. No number where the row holds one that is none or +inf, or nothing above -inf.
+void gl_raw_probs(const float *x, int32_t n, int32_t count, const int32_t *rows, const int32_t *ids, double *out) {
+    Softmax found;
+    for (int j = 0; j < count; j++) {
+        const float *row = x + static_cast<int64_t>(rows[j]) * n;
+        if (j == 0 || rows[j] != rows[j - 1]) found = softmax(row, n);
+        out[j] = found.share(row[ids[j]]);
+    }
 }
 
 // out [count, w.inputs] = the rows `ids` of a table that is packed like a linear layer.

@@ -85,11 +85,12 @@ class NativeLlama:
             )  # fmt: skip
         return logits
 
-    def logsumexp(self, logits: Tensor) -> list[float]:
-        """See `sampling.logsumexp`; to about six digits."""
-        rows = logits.contiguous()
-        out = (ctypes.c_double * len(rows))()
-        self._library.gl_logsumexp(rows.data_ptr(), *rows.shape, out)
+    def raw_probs(self, logits: Tensor, rows: Sequence[int], ids: Sequence[int]) -> list[float]:
+        """See `sampling.raw_probs`; the rows must rise. To about six digits."""
+        count, whole = len(ids), logits.contiguous()
+        wanted, out = (ctypes.c_int32 * count), (ctypes.c_double * count)()
+        vocab_size = logits.shape[1]
+        self._library.gl_raw_probs(whole.data_ptr(), vocab_size, count, wanted(*rows), wanted(*ids), out)
         return list(out)
 
     def embedded(self, token_ids: Tensor) -> Tensor:

@@ -116,37 +116,47 @@ def test_a_packed_table_gives_its_rows_back(kernels: Kernels, bits: int) -> None
     np.testing.assert_allclose(out, blocks.dequantised()[ids], rtol=1e-6, atol=1e-7)
 
 
-def native_logsumexp(kernels: Kernels, rows: np.ndarray) -> np.ndarray:
-    out = np.empty(len(rows))
-    kernels.library.gl_logsumexp(rows.ctypes.data, *rows.shape, out.ctypes.data)
-    return out
+def native_raw_probs(kernels: Kernels, logits: np.ndarray, rows: list[int], ids: list[int]) -> list[float]:
+    wanted, out = ctypes.c_int32 * len(ids), (ctypes.c_double * len(ids))()
+    kernels.library.gl_raw_probs(logits.ctypes.data, logits.shape[1], len(ids), wanted(*rows), wanted(*ids), out)
+    return list(out)
 
 
-@pytest.mark.parametrize("n", [1, 7, 31, 32, 33, 257, 49_152])
+@pytest.mark.parametrize("n", [1, 7, 31, 32, 33, 257, 1024, 1025, 1056, 49_152])
 @pytest.mark.parametrize("scale", [0.0, 1.0, 30.0, 1e4, 1e38])
-def test_logsumexp_is_right_for_rows_of_any_length_and_height(kernels: Kernels, n: int, scale: float) -> None:
+def test_raw_probabilities_are_right_for_rows_of_any_length_and_height(kernels: Kernels, n: int, scale: float) -> None:
     rng = np.random.default_rng(n)
-    rows = (rng.normal(size=(5, n)).clip(-3, 3) * scale).astype(np.float32)
-    rows[1, 1:] = -np.inf  # allowed: tokens that cannot be
-    rows[2] += np.float32(50)
-    rows[3, -1] = rows[3].max() + np.float32(20)
-    found = native_logsumexp(kernels, rows)
-    best = rows.max(-1).astype(np.float64)
-    expected = best + np.log(np.exp(rows.astype(np.float64) - best[:, None]).sum(-1))
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=3e-6)
-    np.testing.assert_allclose(sampling.logsumexp(torch.from_numpy(rows)), expected, rtol=1e-6, atol=3e-6)
-    alone = [native_logsumexp(kernels, row[None])[0] for row in rows]
-    assert np.array_equal(found, alone), "a row does not depend on those beside it"
+    logits = (rng.normal(size=(6, n)).clip(-3, 3) * scale).astype(np.float32)
+    logits[1, 1:] = -np.inf  # allowed: tokens that cannot be
+    logits[2] += np.float32(50)
+    logits[3, -1] = logits[3].max() + np.float32(2)
+    logits[4].sort()  # the largest of each block is above all before it
+    logits[5] = np.sort(logits[5])[::-1]
+    rows = [row for row in range(6) for _ in range(3)]
+    ids = [each for row in logits for each in (0, int(row.argmax()), int(rng.integers(n)))]
+    shares = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True).astype(np.float64))
+    expected = (shares / shares.sum(-1, keepdims=True))[rows, ids]
+    found = native_raw_probs(kernels, logits, rows, ids)
+    np.testing.assert_allclose(found, expected, rtol=5e-6, atol=1e-30)
+    by_torch = sampling.raw_probs(torch.from_numpy(logits), rows, ids)
+    np.testing.assert_allclose(by_torch, expected, rtol=1e-4, atol=1e-30)  # its sums are of float32, in few parts
+    alone = [native_raw_probs(kernels, logits[row : row + 1], [0], [i])[0] for row, i in zip(rows, ids, strict=True)]
+    assert found == alone, "a row does not depend on those beside it"
+    assert all(0.0 <= prob <= 1.0 for prob in found)
 
 
-@pytest.mark.parametrize("n", [1, 33, 500])
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_logsumexp_of_what_is_no_number_is_none(kernels: Kernels, n: int, bad: float) -> None:
+@pytest.mark.parametrize("n", [1, 33, 1500])
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
+def test_raw_probabilities_of_what_is_no_number_are_none(kernels: Kernels, n: int, bad: float) -> None:
     for at in {0, n // 2, n - 1}:
-        rows = np.linspace(-5, 5, 3 * n, dtype=np.float32).reshape(3, n)
-        rows[0, at], rows[1] = bad, -np.inf
-        for found in (native_logsumexp(kernels, rows), sampling.logsumexp(torch.from_numpy(rows))):
-            assert np.isnan(found[:2]).all() and np.isfinite(found[2])
+        logits = np.linspace(-5, 5, 3 * n, dtype=np.float32).reshape(3, n)
+        logits[0, at], logits[1] = bad, -np.inf
+        rows, ids = [0, 0, 1, 2], [0, n - 1, n // 2, n - 1]
+        for found in (
+            native_raw_probs(kernels, logits, rows, ids),
+            sampling.raw_probs(torch.from_numpy(logits), rows, ids),
+        ):
+            assert np.isnan(found[:3]).all() and np.isfinite(found[3])
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6, 0.0])
