@@ -30,9 +30,9 @@ LENGTHS = (400, 4000)
 PROMPTS = (
     "Write a very long story about a lighthouse keeper, in many chapters. Do not stop.",
     "Explain everything that you know about the history of the sea, in as much detail as you can.",
-    "Count from 1 to 2000 and write every number on a line of its own.",
 )
-"""Replies to these go on until they are cut. Greedy replies of so small a model repeat themselves sooner or later."""
+"""The default model's greedy replies to these go on until they are cut. They come to repeat themselves, so that nearly every guess is
+right; `--k 0` has the same text in as many rounds as tokens."""
 
 
 def parser() -> argparse.ArgumentParser:
