@@ -8,9 +8,9 @@ const unsent = new Map();    // id of a chat that was left with its message stil
 const forgotten = new Set(); // deleted here: what still comes of them is not kept
 let keptAs = "";             // as much of the chat shown was kept last
 let changed = 0;             // when a turn shown here last changed
-let resend = false;          // the message on its way found a server that did not know the chat: once more, when it does
+let resend = false;          // what was asked for met a server that did not know the chat: once more, when it does
 let unreadable = "";         // the sentence about a chat that was given back and refused
-let carried = null;          // the message that was on its way when the page was loaded anew
+let carried = null;          // what was in the box when the page was loaded anew, and whether it was on its way: {text, sent}
 
 function titleOf(message) {
   const line = message.split("\n").map((each) => each.trim()).find(Boolean) ?? "";
@@ -64,7 +64,7 @@ async function unknown() {
   const own = turns.size ? {greenlight_chat: 1, id, turns: turnsShown()} : null;
   torn = true;  // the page goes on asking until it has everything
   asked = Date.now();
-  if (sent !== null || carried) resend = true;
+  if (sent !== null || carried?.sent || wished) resend = true;
   sentAfter = Infinity;  // whatever comes back was there before it
   const kept = await readChat(id).catch(() => undefined);
   if (id !== conversation) return;
@@ -81,28 +81,31 @@ function startNew() {
   [sent, resend] = [message, again];
 }
 
-// It was on its way and is still in the box.
+// A message that was on its way is still in the box; any other wish is repeated as it was, since turns keep their keys.
 function sendOnceMore() {
   resend = false;
-  if (!running && box()?.value) document.getElementById("gl-send")?.click();
+  if (running) return;
+  if (sent === null && wished) write(wished);
+  else if (box()?.value) document.getElementById("gl-send")?.click();
 }
 
-// The page was loaded anew while a message was on its way: the server has taken it, or it goes back into the box.
+// The page was loaded anew: what was in the box goes back there, unless it was on its way and the server has taken it.
 function deliver() {
-  if (turnList().at(-1)?.user === carried) resend = false;
-  else if (!box()?.value) fillBox(carried);
+  if (carried.sent && turnList().at(-1)?.user === carried.text) resend = false;
+  else if (!box()?.value) fillBox(carried.text);
   carried = null;
 }
 
 window.addEventListener("pagehide", () => {
   if (running) keepShown(true);
-  store(sessionStorage, AWAY, JSON.stringify({conversation, sent, away: [...away.keys()]}));
+  const written = {text: sent ?? box()?.value, sent: sent !== null};
+  store(sessionStorage, AWAY, JSON.stringify({conversation, written, away: [...away.keys()]}));
 }, {signal: mount});
 
 atStart(() => {
   const left = JSON.parse(stored(sessionStorage, AWAY) || "{}");
   for (const id of left.away ?? []) away.set(id, 0);
-  if (left.conversation === conversation) carried = left.sent ?? null;
+  if (left.conversation === conversation && left.written.text) carried = left.written;
 });
 
 // ---- chats that are not shown
@@ -113,6 +116,7 @@ function choose(id) {
   if (sent !== null) unsent.set(conversation, sent);
   away.delete(id);
   resend = false;
+  expected = wished = null;
   keptAs = "";
   show(id);
   drawChats();

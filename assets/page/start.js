@@ -9,15 +9,31 @@ function fill(...values) {
 function send(...values) {
   sent = values[1];
   sentAfter = lastKey();
+  expect();
   return fill(...values);
 }
 window.greenlight = {fill, send};
+
+// What was asked for makes a turn. A short reply is a single patch, and that may be lost like any other: where no turn
+// comes the page asks, a few times, since the server may also have turned it away.
+const EXPECT_TRIES = 3;
+let expected = null;  // {after: key of the last turn before it, at, tries}
+
+function expect() {
+  expected = {after: lastKey(), at: Date.now(), tries: 0};
+}
+
+onPatch((patch) => {
+  if (expected && (lastKey() > expected.after || patch.notice)) expected = wished = null;
+});
 
 function watchOver() {
   const now = Date.now();
   const silent = running && now - heard > SILENCE_MS;
   const loading = !ready && now - heard > LOADING_MS;
-  if ((torn || silent || loading) && now - asked > (loading ? LOADING_MS : ASK_AGAIN_MS)) sync();
+  const lost = expected && expected.tries < EXPECT_TRIES && now - expected.at > SILENCE_MS * (expected.tries + 1);
+  if (lost) expected.tries += 1;
+  if ((torn || silent || loading || lost) && now - asked > (loading ? LOADING_MS : ASK_AGAIN_MS)) sync();
 }
 const timer = setInterval(watchOver, 500);
 mount.addEventListener("abort", () => clearInterval(timer));

@@ -71,8 +71,13 @@ const actions = {
   "edit-cancel": (button) => endEdit(turnOf(button)),
 };
 
+let wished = null;  // what was asked of the server last, until it does it
+
 function write(wish) {
-  if (!running) trigger("write", wish);
+  if (running) return;
+  wished = wish;
+  expect();
+  trigger("write", wish);
 }
 
 function onClick(event) {
@@ -96,8 +101,7 @@ function edit(turn) {
 
 function sendEdit(turn) {
   const written = turn.node.querySelector(".editor textarea").value;
-  if (running) return;
-  trigger("write", {how: "edit", key: turn.key, text: written});
+  write({how: "edit", key: turn.key, text: written});
 }
 
 function endEdit(turn) {

@@ -185,6 +185,18 @@ def test_a_reload_keeps_all(page: Visit, engine: FakeEngine) -> None:
     assert page.reply().strip() == DEFAULT_TEXT.strip()
 
 
+def test_what_is_being_written_survives_a_reload(page: Visit) -> None:
+    page.page.fill("#gl-box textarea", "half a tho")
+    page.page.reload()
+    page.page.wait_for_function("() => document.querySelector('#gl-box textarea')?.value === 'half a tho'")
+    page.page.press("#gl-box textarea", "Enter")
+    page.wait_turns(1)
+    assert page.texts(".you .said") == ["half a tho"]
+    page.page.reload()
+    page.wait_turns(1)
+    assert page.page.input_value("#gl-box textarea") == ""
+
+
 def test_a_message_is_kept_before_its_reply(page: Visit, engine: FakeEngine) -> None:
     engine.hold_after = 0
     page.send("what I wrote")
@@ -234,6 +246,41 @@ def test_the_first_message_to_a_server_started_again_is_not_lost(server: Server,
     page.send("hello")
     page.wait_turns(1)
     assert page.texts(".you .said") == ["hello"] and len(engine.asked) == 1
+
+
+def test_other_wishes_to_a_server_started_again_are_not_lost(server: Server, visit: VISIT) -> None:
+    page = visit(server.start(FakeEngine()))
+    chat(page, "one", "two")
+    engine = FakeEngine()
+    server.start(engine)
+    page.page.hover(".turn >> nth=0")
+    page.page.click(".turn:first-child [data-action=again]")
+    page.wait_turns(1)
+    assert page.texts(".you .said") == ["one"]
+    assert [asked.messages[-1].content for asked in engine.asked] == ["one"]
+    server.start(engine)
+    page.page.click("[data-action=edit]")
+    page.page.fill(".editor textarea", "uno")
+    page.page.click("[data-action=edit-send]")
+    page.page.wait_for_function("() => document.querySelector('.you .said').textContent === 'uno'")
+    page.wait_turns(1)
+    new(page)
+    server.start(engine)
+    page.page.click("[data-example='0']")
+    page.wait_turns(1)
+    assert [asked.messages[-1].content for asked in engine.asked[:2]] == ["one", "uno"] and len(engine.asked) == 3
+
+
+def test_a_message_written_while_the_server_is_down_is_not_lost(server: Server, visit: VISIT) -> None:
+    page = visit(server.start(FakeEngine()))
+    chat(page, "before")
+    server.stop()
+    page.send("meanwhile")
+    page.page.wait_for_timeout(1000)
+    engine = FakeEngine()
+    server.start(engine)
+    page.wait_turns(2)
+    assert page.texts(".you .said") == ["before", "meanwhile"] and len(engine.asked) == 1
 
 
 def test_a_server_that_dies_in_the_middle_of_a_reply(server: Server, visit: VISIT) -> None:
