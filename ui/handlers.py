@@ -118,7 +118,8 @@ class Handlers:
             return None
         payload: object = None
         if what == "charts":
-            payload = charts.charts(conversation.turns[-1].reply if conversation.turns else Reply())
+            reply = conversation.turns[-1].reply if conversation.turns else Reply()
+            payload = await asyncio.to_thread(charts.charts, reply)
         elif what == "meter":
             payload = await self._meter(conversation, str(args.get("text", "")))
         elif what == "card" and (turn := _turn(conversation, args.get("key"))) is not None:

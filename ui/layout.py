@@ -33,6 +33,7 @@ def build_app(engine: Engine, options: Options) -> gr.Blocks:
     """The whole page and its API over one engine."""
     handlers = Handlers(engine, options)
     lang: Lang = options.lang or "en"
+    gr.set_static_paths([charts.plotly_script()])
     with gr.Blocks(title="Greenlight", analytics_enabled=False, fill_width=True) as app:
         conversation = gr.Textbox(visible=False)
         gr.HTML(_header(), elem_id="gl-header", apply_default_css=False)
@@ -46,8 +47,7 @@ def build_app(engine: Engine, options: Options) -> gr.Blocks:
                 apply_default_css=False,
             )
             with gr.Column(elem_id="gl-side"):
-                gr.HTML(_panel(), elem_id="gl-panel", elem_classes="foldable", apply_default_css=False)
-                gr.HTML(charts.charts_frame(), elem_id="gl-charts", apply_default_css=False)
+                gr.HTML(_panel(), elem_id="gl-panel", apply_default_css=False)
                 settings = SettingsPane(handlers, lang)
             with gr.Column(elem_id="gl-composer"):
                 gr.HTML(_notices(), elem_id="gl-notices", apply_default_css=False)
@@ -257,7 +257,8 @@ def _panel() -> str:
         f'<p class="baseline" data-figure="baseline">{both("panel.idle")}</p><dl>{_cells()}</dl>'
         f'<p class="by" data-figure="by"></p>'
         f"<h3>{both('legend.title')}</h3>{render.legend()}"
-        f'<p class="how">{both("legend.round")}</p>{"".join(map(_switch, ("colours", "hide", "shade")))}{render.scale()}</div>'
+        f'<p class="how">{both("legend.round")}</p>{"".join(map(_switch, ("colours", "hide", "shade")))}{render.scale()}'
+        f'<div id="gl-charts">{charts.charts_frame()}</div></div>'
     )
 
 

@@ -54,7 +54,7 @@ function onChange(event) {
 function fold(button) {
   const open = button.getAttribute("aria-expanded") !== "true";
   button.setAttribute("aria-expanded", String(open));
-  document.getElementById(button.getAttribute("aria-controls")).closest(".foldable").classList.toggle("open", open);
+  document.getElementById("gl-panel").classList.toggle("open", open);
 }
 
 // ---- buttons of the page that are not Gradio's
