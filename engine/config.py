@@ -36,7 +36,7 @@ class Detail(StrEnum):
 
     OFF = "off"
     PROBS = "probs"  # what both models made of it, at temperature 1 without filters: nearly free
-    FULL = "full"  # and the top lists of both: takes about as long as sampling
+    FULL = "full"  # and the top lists of both, for a closer look: several percent of a round
 
 
 def _in_range(name: str, value: float, low: float, high: float) -> None:

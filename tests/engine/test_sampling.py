@@ -194,6 +194,8 @@ def test_same_key_same_draw() -> None:
         (DecodingParams, {"num_speculative_tokens": 17}),
         (DecodingParams, {"max_new_tokens": 0}),
         (DecodingParams, {"rule": "magic"}),
+        (DecodingParams, {"detail": True}),
+        (DecodingParams, {"detail": "more"}),
         (DecodingParams, {"stop": ("",)}),
         (DecodingParams, {"drafter": ""}),
         (EngineConfig, {"drafter": " "}),
