@@ -92,11 +92,15 @@ def _jobs(tokens: int) -> dict[str, Callable[[], object]]:
     key = conversation.turns[-1].key
     conversation = progress(conversation, key, events)
     reply = conversation.turns[-1].reply
-    start = len(reply.blocks) - 3 * len(fresh)
+    start = len(reply.blocks) - 2 * len(fresh)
     chunk = len(prose.chunks(reply.text)) - 1
 
+    repeated = patches.shown(reply.blocks[start:])
+
     def update() -> str:
-        return patches.packed(patches.latest(progress(conversation, key, fresh), start), "x" * 24)
+        after = progress(conversation, key, fresh)
+        blocks = repeated + patches.shown(after.turns[-1].reply.blocks[len(reply.blocks) :])
+        return patches.packed(patches.latest(after, start, blocks), "x" * 24)
 
     def pull(what: str, payload: object) -> str:
         return patches.packed(patches.answer(conversation, what, payload), "x" * 24)

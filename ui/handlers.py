@@ -257,7 +257,8 @@ class Handlers:
         """Patches until the reply is finished or its conversation is gone."""
         stream = live.stream
         assert stream is not None
-        sent = [0] * REPEATED  # where the blocks of the last updates began, oldest first
+        blocks: list[patches.Shown] = []
+        sent = [0] * REPEATED  # where those of the last updates began, oldest first
         told = 0.0
         while not stream.done:
             events = stream.take(0)
@@ -271,8 +272,9 @@ class Handlers:
                 live.started = live.started or any(isinstance(event, Prefilled) for event in events)
                 conversation = progress(conversation, key, events)
                 self.sessions.put(conversation)
-                yield patches.latest(conversation, sent[0], self.sessions.ahead(live), probing, note)
-                sent = [*sent[1:], len(conversation.turns[-1].reply.blocks)]
+                blocks += patches.shown(conversation.turns[-1].reply.blocks[len(blocks) :])
+                yield patches.latest(conversation, sent[0], blocks[sent[0] :], self.sessions.ahead(live), probing, note)
+                sent = [*sent[1:], len(blocks)]
                 told = time.monotonic()
             await asyncio.sleep(UPDATE_S if events else GLANCE_S)
 

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from ui.examples import ASSETS
 
-SCRIPTS = ("patches", "reading", "view", "keys", "kept", "chats", "sidebar", "card", "first", "prose", "charts", "settings", "start")
+SCRIPTS = (
+    "patches",
+    "reading",
+    "view",
+    "keys",
+    "kept",
+    "chats",
+    "sidebar",
+    "card",
+    "first",
+    "prose",
+    "charts",
+    "settings",
+    "start",
+)
 """In assets/page, in this order: they share one scope, the body of a function that Gradio calls when the page is there."""
 
 STYLES = (

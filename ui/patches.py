@@ -13,14 +13,17 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from engine import trace
 from engine.engine import Facts, Status
 from ui import panel, render, saved
-from ui.state import Conversation, Phase, Reply, Turn
+from ui.state import Block, Conversation, Phase, Reply, Turn
 
 Patch = dict[str, Any]
+Shown = tuple[str, trace.Row]
+"""A block as it is sent: its HTML and its row."""
 
 _versions = itertools.count(time.time_ns() // 1_000_000)
 """No two patches are equal, so the page notices each; and they go on growing when the server is started again."""
@@ -37,7 +40,7 @@ def packed(patch: Patch, asked: str) -> str:
 
 def everything(conversation: Conversation, status: Status, facts: Facts | None, left_s: float | None = None) -> Patch:
     """The whole conversation: for a page that has just opened, or has lost track. left_s: of this phase of loading."""
-    turns = [_turn(turn, 0) for turn in conversation.turns]
+    turns = [_whole(turn) for turn in conversation.turns]
     return _patch(conversation, turns) | {
         "figures": _figures(conversation) | {"engine": render.engine_chip(status, facts), "note": render.note(facts)},
         "loading": render.loading_notice(status, left_s=left_s),
@@ -54,7 +57,7 @@ def unknown(asked: str) -> Patch:
 
 def undone(conversation: Conversation, taken_back: str) -> Patch:
     """Its turns after an undo or a redo. taken_back: a message that is no longer there and goes back into the box."""
-    turns = [_turn(turn, 0) for turn in conversation.turns]
+    turns = [_whole(turn) for turn in conversation.turns]
     return _patch(conversation, turns) | {"figures": _figures(conversation), "notice": "", "taken_back": taken_back}
 
 
@@ -63,11 +66,18 @@ def answer(conversation: Conversation, what: str, payload: object) -> Patch:
     return _patch(conversation, []) | {what: payload}
 
 
-def latest(conversation: Conversation, start: int, ahead: int = 0, probing: bool = True, note: str = "") -> Patch:
-    """The last turn from its block `start` on, and the figures. Its size does not depend on the reply's length."""
+def shown(blocks: Iterable[Block]) -> list[Shown]:
+    """What is sent of blocks. A patch repeats those of the last few, so whoever sends many makes each once."""
+    return [(render.block(block), trace.row(block.event)) for block in blocks]
+
+
+def latest(
+    conversation: Conversation, start: int, blocks: list[Shown], ahead: int = 0, probing: bool = True, note: str = ""
+) -> Patch:
+    """The last turn with its `blocks` from `start` on, and the figures. Its size does not depend on the reply's length."""
     turn = conversation.turns[-1]
     return (
-        _patch(conversation, [_turn(turn, start, ahead)])
+        _patch(conversation, [_turn(turn, start, blocks, ahead)])
         | {
             "figures": _figures(conversation, probing),
             "notice": note,
@@ -108,15 +118,21 @@ def _patch(conversation: Conversation, turns: list[Patch]) -> Patch:
     }
 
 
-def _turn(turn: Turn, start: int, ahead: int = 0) -> Patch:
-    first = {"head": render.turn_head(turn), "user": turn.user, "about": saved.about_json(turn.about)}
-    return (first if start == 0 else {}) | {
+def _turn(turn: Turn, start: int, blocks: list[Shown], ahead: int = 0) -> Patch:
+    part = {
         "key": turn.key,
         "from": start,
-        "blocks": [[render.block(block), trace.row(block.event)] for block in turn.reply.blocks[start:]],
+        "blocks": blocks,
         "foot": render.turn_foot(turn, ahead),
         "phase": turn.reply.phase.value,
     }
+    if start == 0:
+        part |= {"head": render.turn_head(turn), "user": turn.user, "about": saved.about_json(turn.about)}
+    return part
+
+
+def _whole(turn: Turn) -> Patch:
+    return _turn(turn, 0, shown(turn.reply.blocks))
 
 
 def _figures(conversation: Conversation, probing: bool = True) -> Patch:
