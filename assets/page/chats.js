@@ -10,6 +10,7 @@ let keptAs = "";             // as much of the chat shown was kept last
 let changed = 0;             // when a turn shown here last changed
 let resend = false;          // what was asked for met a server that did not know the chat: once more, when it does
 let unreadable = "";         // the sentence about a chat that was given back and refused
+let pressed = null;          // what was in the box when it was last told to go
 let carried = null;          // what was in the box when the page was loaded anew, and whether it was on its way: {text, sent}
 
 function titleOf(message) {
@@ -55,6 +56,7 @@ onPatch((patch) => {
   unreadable = "";
   if (carried) deliver();
   if (resend) sendOnceMore();
+  else if (!expected) wished = null;  // from before the page was loaded anew
 });
 
 // ---- the chat is not known to the server: it was started again, or has forgotten the oldest
@@ -96,16 +98,27 @@ function deliver() {
   carried = null;
 }
 
+// Gradio loads the page anew once it has lost the server, and until then sends nothing, without a word.
+function onPress(event) {
+  const enter = event.key === "Enter" && !event.shiftKey && !composing && event.target === box();
+  if (enter || event.target.closest?.("#gl-send")) pressed = box()?.value || null;
+}
+
+on("click", onPress);
+on("keydown", onPress);
 window.addEventListener("pagehide", () => {
   if (running) keepShown(true);
-  const written = {text: sent ?? box()?.value, sent: sent !== null};
-  store(sessionStorage, AWAY, JSON.stringify({conversation, written, away: [...away.keys()]}));
+  const text = sent ?? box()?.value;
+  const written = {text, sent: sent !== null || text === pressed};
+  store(sessionStorage, AWAY, JSON.stringify({conversation, written, wished, away: [...away.keys()]}));
 }, {signal: mount});
 
 atStart(() => {
   const left = JSON.parse(stored(sessionStorage, AWAY) || "{}");
   for (const id of left.away ?? []) away.set(id, 0);
-  if (left.conversation === conversation && left.written.text) carried = left.written;
+  if (left.conversation !== conversation) return;
+  if (left.written.text) carried = left.written;
+  wished = left.wished;
 });
 
 // ---- chats that are not shown

@@ -405,7 +405,11 @@ def test_a_chat_is_exported(page: Visit, tmp_path: Path) -> None:
 def test_a_chat_is_exported_by_a_server_that_does_not_know_it(server: Server, visit: VISIT, tmp_path: Path) -> None:
     page = visit(server.start(FakeEngine()))
     chat(page, "hello")
+    new(page)
     server.start(FakeEngine())
+    page.page.reload()
+    wait_titles(page, "hello")
+    page.page.wait_for_selector(".empty .blank", state="visible")
     with page.page.expect_download() as download:
         menu(page, "hello", "json")
     download.value.save_as(tmp_path / "chat.json")
