@@ -11,7 +11,7 @@ from html import escape
 from typing import Any, TypeVar
 
 from engine.config import Rule
-from engine.events import Outcome, Prefilled, Round, RoundKind, Source, Token, TokenDecision
+from engine.events import KReason, Outcome, Prefilled, Round, RoundKind, Source, Token, TokenDecision
 from ui.controls import choice_label
 from ui.course import played
 from ui.render import DASH, both, marked, special, times
@@ -271,7 +271,8 @@ def _token(kind: Kind, text: str, special_: str) -> str:
 def line(round_: Round, lang: Lang) -> str:
     """The round in one line: its K and why, who guessed, how many were right, what was expected and what it took."""
     now = played(round_)
-    parts = [text("round.k", lang, index=now.index, k=now.k), text(f"round.{now.reason.value}", lang)]
+    k = now.drafted if now.reason in (KReason.AUTO, KReason.EXPLORE) else now.k  # there it was only a limit
+    parts = [text("round.k", lang, index=now.index, k=k), text(f"round.{now.reason.value}", lang)]
     if now.drafted:
         parts.append(text("round.by", lang, who=choice_label(now.drafter, lang)))
         parts.append(text("round.right", lang, accepted=now.accepted, drafted=now.drafted))

@@ -18,8 +18,7 @@ from urllib.parse import quote
 from engine.events import KReason, Round, RoundKind
 from engine.stats import Drafts, Summary
 from ui import figures
-from ui.panel import ratio, seconds, speed
-from ui.render import both, name, times
+from ui.render import both, name, ratio, seconds, speed, times
 from ui.state import Reply
 from ui.strings import LANGS, text
 

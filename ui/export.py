@@ -15,8 +15,7 @@ from typing import Any
 
 from engine.events import FinishReason
 from ui import saved
-from ui.panel import seconds, speed
-from ui.render import times
+from ui.render import seconds, speed, times
 from ui.state import Conversation, Reply, Turn
 from ui.strings import TEXT, Lang, text
 

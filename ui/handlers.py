@@ -108,8 +108,9 @@ class Handlers:
             conversation = abandon(conversation, conversation.turns[-1].key)
         changed = (redo if again else undo)(conversation)
         self.sessions.put(changed)
-        gone = conversation.turns[len(changed.turns) :]
-        return patches.undone(changed, gone[0].user if gone and not again else "")
+        gone, came = conversation.turns[len(changed.turns) :], changed.turns[len(conversation.turns) :]
+        taken_back = gone[0].user if gone and not again else ""
+        return patches.undone(changed, taken_back, came[-1].user if came else "")
 
     async def answer(self, conversation_id: str, what: str, args: Mapping[str, object]) -> Patch | None:
         """What the page asks for now and then; None where there is nothing (any more) to say."""

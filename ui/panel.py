@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 from engine.events import KReason
-from engine.stats import MIN_BASELINE_SAMPLES, Summary, Tally
+from engine.stats import MIN_BASELINE_SAMPLES, Baseline, Summary, Tally
 from ui.course import Course
-from ui.render import DASH, both, name, times
+from ui.render import DASH, both, disturbed, name, ratio, seconds, speed, times
 from ui.state import measured
 
 
-def speed(value: float | None) -> str:
-    """Tokens per second in three figures, so that the place it takes hardly changes."""
-    if value is None:
-        return DASH
-    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"
-
-
-def ratio(value: float | None) -> str:
-    return DASH if value is None else f"{value:.2f}"
-
-
-def seconds(value: float | None) -> str:
-    if value is None:
-        return DASH
-    return f"{value * 1000:.0f} ms" if value < 0.9995 else f"{value:.2f} s"
-
-
-def figures(reply: Tally, conversation: Tally, probing: bool = True, course: Course | None = None) -> dict[str, str]:
-    """What stands in each place of the live panel, as HTML. course: that of the reply."""
+def figures(
+    reply: Tally, conversation: Tally, probing: bool = True, course: Course | None = None, writing: bool = True
+) -> dict[str, str]:
+    """What stands in each place of the live panel, as HTML. course: that of the reply; writing: it is not finished."""
     own = reply.summary()
     window, alone = measured(reply, conversation)
     shown = {"spec": speed(window.spec_tok_s), "plain": speed(window.baseline.tok_s), "speedup": times(window.speedup)}
@@ -35,12 +22,12 @@ def figures(reply: Tally, conversation: Tally, probing: bool = True, course: Cou
     return {
         **shown,
         "expected": times(course.expected),
-        "rest": _rest(course),
+        "rest": _rest(course) if writing else "",
         "k": str(course.latest.drafted) if course.latest else DASH,
         "mean_k": ratio(own.mean_k),
-        "verdict": _verdict(window.speedup, window.acceptance_length),
+        "verdict": _verdict(window),
         "baseline": _baseline(window, alone, probing),
-        "line": _line(shown, window, course),
+        "line": _line(shown, window, writing and course.rest is not None),
         "now": speed(own.now_tok_s),
         "overall": speed(own.overall_tok_s),
         "alpha": ratio(own.alpha),
@@ -55,10 +42,10 @@ def figures(reply: Tally, conversation: Tally, probing: bool = True, course: Cou
     }
 
 
-def _line(shown: dict[str, str], window: Summary, course: Course) -> str:
+def _line(shown: dict[str, str], window: Summary, resting: bool) -> str:
     """All of it in one line, for narrow screens."""
     line = both("panel.line", **shown) if window.spec_tok_s is not None else both("panel.idle")
-    return f"{line} · {both('panel.rest.short')}" if course.rest else line
+    return f"{line} · {both('panel.rest.short')}" if resting else line
 
 
 def _by_drafter(own: Summary) -> str:
@@ -90,18 +77,21 @@ def bars(reply: Tally, conversation: Tally) -> dict[str, float]:
     return {"spec": spec / longest, "plain": plain / longest} if longest else {"spec": 0.0, "plain": 0.0}
 
 
-def _verdict(speedup: float | None, tokens_a_round: float | None = None) -> str:
-    """A slow-down is said as plainly as a speed-up; within 2 % nothing is claimed.
-
-    A round with guesses takes at least as long as one without. So more than its tokens is a disturbed measurement.
-    """
+def _verdict(window: Summary) -> str:
+    """A slow-down is said as plainly as a speed-up; nothing is claimed within 2 %, nor within what the samples scatter."""
+    speedup = window.speedup
     if speedup is None:
         return ""
-    if tokens_a_round is not None and speedup > max(1.02, 1.1 * tokens_a_round):
+    if disturbed(window):
         return both("panel.doubtful")
-    if speedup < 0.98:
-        return both("panel.slower")
-    return both("panel.faster" if speedup > 1.02 else "panel.same")
+    if abs(speedup - 1) < max(0.02, _uncertainty(window.baseline)):
+        return both("panel.same" if abs(speedup - 1) <= 0.02 else "panel.unclear")
+    return both("panel.faster" if speedup > 1 else "panel.slower")
+
+
+def _uncertainty(baseline: Baseline) -> float:
+    """About two standard errors of the baseline, from its spread (half the interquartile range: 0.67 of a deviation)."""
+    return 2 * (baseline.spread or 0.0) / 0.67 / math.sqrt(baseline.n) if baseline.n else 0.0
 
 
 def _baseline(window: Summary, alone: bool, probing: bool) -> str:

@@ -35,7 +35,8 @@ def packed(patch: Patch, asked: str) -> str:
     One string, because Gradio sends nested values as differences to the one before, and its list differences are
     wrong when an inner list loses several entries at once. A string that does not grow is simply replaced.
     """
-    return json.dumps(patch | {"asked": asked}, separators=(",", ":"))
+    # No tag in it, not even as text: Gradio would warn of it on the terminal.
+    return json.dumps(patch | {"asked": asked}, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def everything(conversation: Conversation, status: Status, facts: Facts | None, left_s: float | None = None) -> Patch:
@@ -55,10 +56,15 @@ def unknown(asked: str) -> Patch:
     return _patch(Conversation(asked), []) | {"unknown": True}
 
 
-def undone(conversation: Conversation, taken_back: str) -> Patch:
-    """Its turns after an undo or a redo. taken_back: a message that is no longer there and goes back into the box."""
-    turns = [_whole(turn) for turn in conversation.turns]
-    return _patch(conversation, turns) | {"figures": _figures(conversation), "notice": "", "taken_back": taken_back}
+def undone(conversation: Conversation, taken_back: str = "", came_back: str = "") -> Patch:
+    """Its turns after an undo or a redo. taken_back: a message that is no longer there and goes back into the box;
+    came_back: one that is there again."""
+    return _patch(conversation, [_whole(turn) for turn in conversation.turns]) | {
+        "figures": _figures(conversation),
+        "notice": "",
+        "taken_back": taken_back,
+        "came_back": came_back,
+    }
 
 
 def answer(conversation: Conversation, what: str, payload: object) -> Patch:
@@ -138,7 +144,7 @@ def _whole(turn: Turn) -> Patch:
 def _figures(conversation: Conversation, probing: bool = True) -> Patch:
     reply = conversation.turns[-1].reply if conversation.turns else Reply()
     bars = panel.bars(reply.tally, conversation.tally)
-    shown = panel.figures(reply.tally, conversation.tally, probing, reply.course)
+    shown = panel.figures(reply.tally, conversation.tally, probing, reply.course, reply.phase is not Phase.FINISHED)
     return shown | {f"bar.{side}": share for side, share in bars.items()}
 
 

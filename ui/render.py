@@ -12,6 +12,7 @@ from math import ceil
 
 from engine.engine import Facts, State, Status
 from engine.events import FinishReason
+from engine.stats import Summary
 from ui.state import LOST, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn
 from ui.strings import TEXT, text
 
@@ -166,13 +167,13 @@ def _measured(reply: Reply, about: About | None) -> str:
     own = reply.tally.summary()
     if not own.tokens:
         return ""
-    said = [both("foot.speed", value=f"{own.spec_tok_s or own.overall_tok_s:.0f}")] if own.overall_tok_s else []
-    if own.speedup is not None:
+    said = [both("foot.speed", value=speed(own.spec_tok_s or own.overall_tok_s))] if own.overall_tok_s else []
+    if own.speedup is not None and not disturbed(own):
         said += [both("foot.speedup", value=times(own.speedup))]
     if own.alpha is not None:
         said += [both("foot.alpha", value=f"{own.alpha:.2f}"), both("foot.tau", value=f"{own.acceptance_length:.2f}")]
     if own.ttft_s is not None:
-        said += [both("foot.ttft", value=f"{own.ttft_s * 1000:.0f}")]
+        said += [both("foot.ttft", value=seconds(own.ttft_s))]
     if about is not None:
         who = " + ".join(name(drafts.drafter) for drafts in own.acceptance_by_drafter) or name("none")
         said += [who, escape(about.kernel), both("header.exact" if about.exact else "header.inexact")]
@@ -258,6 +259,28 @@ def _left(seconds: float) -> str:
 
 def times(value: float | None) -> str:
     return DASH if value is None else f"{value:.2f}×"
+
+
+def speed(value: float | None) -> str:
+    """Tokens per second in three figures, so that the place it takes hardly changes."""
+    if value is None:
+        return DASH
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"
+
+
+def ratio(value: float | None) -> str:
+    return DASH if value is None else f"{value:.2f}"
+
+
+def seconds(value: float | None) -> str:
+    if value is None:
+        return DASH
+    return f"{value * 1000:.0f} ms" if value < 0.9995 else f"{value:.2f} s"
+
+
+def disturbed(own: Summary) -> bool:
+    """A round with guesses takes at least as long as one without, so a speed-up above its tokens was mismeasured."""
+    return own.speedup is not None and own.speedup > 1.02 * max(1.0, own.acceptance_length or 1.0)
 
 
 def legend() -> str:

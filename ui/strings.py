@@ -115,7 +115,7 @@ TEXT: dict[str, tuple[str, str]] = {
     "foot.speedup": ("{value} plain speed", "普通解码的 {value}"),
     "foot.alpha": ("α {value}", "α {value}"),
     "foot.tau": ("τ {value}", "τ {value}"),
-    "foot.ttft": ("first token {value} ms", "首个 token {value} 毫秒"),
+    "foot.ttft": ("first token {value}", "首个 token {value}"),
     # context meter
     "meter.used": (
         "{used} of {context} tokens of context used, {left} left",
@@ -156,6 +156,7 @@ TEXT: dict[str, tuple[str, str]] = {
     "panel.speedup": ("Speed-up", "加速比"),
     "panel.slower": ("slower than plain here", "这里比普通解码还慢"),
     "panel.same": ("about the same as plain", "和普通解码差不多"),
+    "panel.unclear": ("no clear difference: the samples scatter", "差别不明显：测到的数太分散"),
     "panel.faster": ("faster than plain", "比普通解码快"),
     "panel.expected": ("expected", "预计加速比"),
     "panel.expected.help": (
@@ -523,7 +524,7 @@ TEXT: dict[str, tuple[str, str]] = {
     "chats.json": ("Save as JSON", "存成 JSON"),
     "chats.json.help": ("With every token and every figure", "包含每个 token 和全部数据"),
     "chats.delete": ("Delete", "删除"),
-    "chats.sure": ("Delete this chat?", "删除这个对话？"),
+    "chats.sure": ("Delete it?", "删掉吗？"),
     "chats.yes": ("Delete", "删除"),
     "chats.keep": ("Keep", "保留"),
     "chats.unanswered": (

@@ -91,9 +91,11 @@ function apply(packed) {
   put("loading", patch.loading);
   put("notice", patch.notice);
   put("say", patch.say);
-  if (sent !== null && lastKey(patch.keys) > sentAfter) take();
+  // Taken by a later turn with these words; another tab may have written other ones.
+  if (sent !== null && lastKey() > sentAfter && turnList().at(-1).user === sent) take();
   if (patch.notice && !patch.running) sent = null;  // refused: it stays in the box
   if (patch.taken_back) fillBox(patch.taken_back);
+  if (patch.came_back && box()?.value === patch.came_back) fillBox("");
   if (follow && turns.size) log.scrollTop = log.scrollHeight;
   torn = !complete;
   if (torn && Date.now() - asked > ASK_AGAIN_MS) sync();

@@ -112,8 +112,9 @@ function endEdit(turn) {
 function onEditKey(event) {
   const editor = event.target.closest?.(".editor");
   if (!editor) return;
+  if (event.isComposing || event.keyCode === 229) return;  // Escape and Enter are the input method's
   if (event.key === "Escape") endEdit(turnOf(editor));
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !event.isComposing) sendEdit(turnOf(editor));
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) sendEdit(turnOf(editor));
 }
 
 on("click", onClick);

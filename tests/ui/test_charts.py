@@ -31,7 +31,7 @@ from ui.charts import (
     plotly_script,
     stretches,
 )
-from ui.panel import seconds, speed
+from ui.render import seconds, speed
 from ui.state import Reply, advance
 from ui.strings import LANGS
 

@@ -69,11 +69,12 @@ def test_the_markdown_says_all_of_a_reply() -> None:
     assert text.startswith("# foxes\n\nGreenlight · 2025-11-24 16:00 UTC\n\n## You\n\nWhat is a fox?\n\n## Model\n\n")
     assert text.count((DEFAULT_TEXT * 3).rstrip()) == 2
     line = next(line for line in text.splitlines() if line.startswith("> "))
-    for part in ("tokens/s", "plain 100 tokens/s", "× plain speed", "α 0.", "τ ", "first token 50 ms", "FakeLM-1M", "n-gram",
+    for part in ("tokens/s", "plain 100 tokens/s", "× plain speed", "α 0.", "τ ", "· first token 50 ms ·", "FakeLM-1M", "n-gram",
                  "test kernel", "bit-exact", "temperature 0.7", "Top-p 0.9", "K auto", "seed 7", "rejection sampling"):  # fmt: skip
         assert part in line, part
     assert "Top-k" not in line and "None" not in text
     chinese = export.markdown(written("狐狸是什么？"), "zh")
+    assert "首个 token 50 ms ·" in chinese
     assert "## 你\n\n狐狸是什么？" in chinese and "温度 0" in chinese and "tokens/s" not in chinese
 
 

@@ -149,6 +149,14 @@ def test_a_wrong_setting_is_corrected_and_said(
     assert last["took"] == 1 and used(engine.asked[0].params)
 
 
+def test_no_tag_is_in_a_patch_not_even_as_text(engine: FakeEngine) -> None:
+    handlers, id_ = new(engine)
+    engine.answer = lambda _: Script(text="<script>1</script>")
+    for patch in run(lambda: everything(handlers.send(id_, "<script>alert(1)</script>", VALUES))):
+        sent = packed(patch, id_)
+        assert "<" not in sent and json.loads(sent) == json.loads(json.dumps(patch | {"asked": id_}))
+
+
 def test_a_message_longer_than_the_context_is_refused_with_its_length(engine: FakeEngine) -> None:
     engine.context_len = 50
     handlers, id_ = new(engine)
@@ -303,7 +311,8 @@ def test_undo_of_a_message_puts_it_back_into_the_box(engine: FakeEngine) -> None
     assert (patch["keys"], patch["taken_back"], patch["undo"], patch["redo"]) == ([1], "more", True, True)
     assert handlers.undo(id_)["taken_back"] == "hello"
     assert handlers.undo(id_)["keys"] == []  # nothing more to undo
-    assert handlers.undo(id_, again=True)["keys"] == [1]
+    again = handlers.undo(id_, again=True)
+    assert (again["keys"], again["came_back"], again["taken_back"]) == ([1], "hello", "")
     run(lambda: everything(handlers.send(id_, "other", VALUES)))
     assert not handlers.sync(id_)["redo"]
 

@@ -262,6 +262,34 @@ def test_undo_gives_the_message_back(page: Visit, engine: FakeEngine) -> None:
     assert not page.page.is_visible("#gl-undo")
 
 
+def test_redo_takes_the_message_out_of_the_box_again(page: Visit, engine: FakeEngine) -> None:
+    page.send("hello")
+    page.wait_turns(1)
+    page.page.click("#gl-undo")
+    page.page.wait_for_function("() => document.querySelector('#gl-box textarea').value === 'hello'")
+    page.page.click("#gl-redo")
+    page.wait_turns(1)
+    assert page.page.input_value("#gl-box textarea") == ""
+
+
+def test_a_message_that_another_tab_forestalls_stays_in_the_box(page: Visit, engine: FakeEngine) -> None:
+    engine.hold_after = 5
+    with page.page.expect_popup() as opened:
+        page.page.evaluate("() => { window.open(location.href); }")  # a copy of this tab has its conversation, too
+    other = Visit(opened.value)
+    other.page.wait_for_function("() => window.greenlight && document.querySelector('#gl-send')")
+    page.send("first")
+    page.page.wait_for_selector(".turn .t")
+    other.page.wait_for_timeout(500)
+    other.send("second")
+    other.page.wait_for_function("() => document.querySelector('[data-part=notice]').innerText.trim()")
+    assert other.page.input_value("#gl-box textarea") == "second"
+    engine.gate.set()
+    page.wait_turns(1)
+    other.page.wait_for_timeout(1500)
+    assert other.page.input_value("#gl-box textarea") == "second" and len(engine.asked) == 1
+
+
 def test_copying_a_reply_gives_its_plain_text(page: Visit, engine: FakeEngine) -> None:
     page.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.send("hello")
@@ -275,9 +303,9 @@ def test_copying_a_reply_gives_its_plain_text(page: Visit, engine: FakeEngine) -
     page.page.keyboard.press("Control+c")
     copied = page.page.evaluate("() => navigator.clipboard.readText()")
     assert copied.strip() == page.reply().strip()
-    assert page.page.evaluate(
-        "async () => (await navigator.clipboard.read()).flatMap((item) => item.types)"
-    ) == ["text/plain"]
+    assert page.page.evaluate("async () => (await navigator.clipboard.read()).flatMap((item) => item.types)") == [
+        "text/plain"
+    ]
 
 
 def test_a_reload_keeps_the_conversation(page: Visit, engine: FakeEngine) -> None:

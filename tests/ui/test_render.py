@@ -16,6 +16,7 @@ from engine.config import DecodingParams, Rule
 from engine.engine import Facts, State, Status
 from engine.events import Event, Finished, FinishReason, KReason, Round, RoundKind
 from engine.loaded import NF4_NOTE
+from engine.stats import Baseline, Summary, Tally
 from engine.text import NO_SYSTEM, NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, Script, play
 from ui import panel, render
@@ -176,15 +177,26 @@ def test_speed_ups_are_shown_as_they_are(value: float | None, shown: str) -> Non
     assert render.times(value) == shown
 
 
+def window(speedup: float, tau: float = 3.0, spread: float = 0.05, n: int = 20) -> Summary:
+    return replace(Tally().summary(), speedup=speedup, acceptance_length=tau, baseline=Baseline(n, 100.0, spread))
+
+
 def test_a_slow_down_is_said_plainly() -> None:
-    assert "slower than plain" in panel._verdict(0.8)
-    assert "same as plain" in panel._verdict(1.0)
+    assert "slower than plain" in panel._verdict(window(0.8))
+    assert "same as plain" in panel._verdict(window(1.0))
 
 
 def test_a_speed_up_that_guessing_cannot_give_is_not_claimed() -> None:
-    assert "faster than plain" in panel._verdict(2.9, 3.0)
-    assert "machine was busy" in panel._verdict(11.8, 3.2)
-    assert "same as plain" in panel._verdict(1.0, 0.5)
+    assert "faster than plain" in panel._verdict(window(2.9))
+    assert "machine was busy" in panel._verdict(window(11.8))
+    assert "machine was busy" in panel._verdict(window(1.08, tau=1.0)), "no guess was right"
+    assert "same as plain" in panel._verdict(window(1.0, tau=0.5))
+
+
+def test_nothing_is_claimed_within_what_the_samples_scatter() -> None:
+    assert "no clear difference" in panel._verdict(window(1.14, spread=0.92, n=8))
+    assert "no clear difference" in panel._verdict(window(0.45, spread=0.79, n=4))
+    assert "faster than plain" in panel._verdict(window(1.5, spread=0.13, n=35))
 
 
 def test_bars_share_one_scale() -> None:
