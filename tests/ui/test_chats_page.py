@@ -101,6 +101,12 @@ def wait_titles(page: Visit, *titles: str) -> None:
     )
 
 
+def reopen(page: Visit, server: Server, engine: FakeEngine) -> None:
+    """The server is started again while the page is elsewhere, so that Gradio does not load it anew at the same time."""
+    page.page.goto("about:blank")
+    page.page.goto(server.start(engine))
+
+
 def menu(page: Visit, title: str, action: str) -> None:
     entry = page.page.locator(f"{LIST} .chat", has=page.page.locator(f".open .title:text-is('{title}')"))
     entry.hover()
@@ -214,8 +220,7 @@ def test_a_server_started_again_is_given_the_chat(server: Server, visit: VISIT) 
     chat(page, "and this")
     colours = page.page.eval_on_selector_all(".turn .t", "(all) => all.map((t) => t.className + t.textContent)")
     engine = FakeEngine()
-    server.start(engine)
-    page.page.reload()
+    reopen(page, server, engine)
     page.wait_turns(2)
     assert page.page.eval_on_selector_all(".turn .t", "(all) => all.map((t) => t.className + t.textContent)") == colours
     assert "seed 7" in page.page.inner_text(".turn .foot >> nth=0")
@@ -303,10 +308,9 @@ def test_a_record_that_cannot_be_read_is_said_once(server: Server, visit: VISIT)
         opening.onsuccess = () => { const chats = opening.result.transaction("chats", "readwrite").objectStore("chats");
             chats.getAll().onsuccess = ({target}) => { const [one] = target.result; one.turns[0].rows[1] = {"v": 9};
                 chats.put(one).onsuccess = () => { opening.result.close(); done(); }; }; }; })""")
-    server.start(FakeEngine())
     asked: list[str] = []
     page.page.on("request", lambda request: "restore" in (request.post_data or "") and asked.append(request.url))
-    page.page.reload()
+    reopen(page, server, FakeEngine())
     page.page.wait_for_function("() => document.querySelector('[data-part=notice]')?.innerText.includes('cannot read')")
     page.page.wait_for_selector(".empty .blank", state="visible")
     wait_titles(page, "spoilt")
@@ -406,8 +410,7 @@ def test_a_chat_is_exported_by_a_server_that_does_not_know_it(server: Server, vi
     page = visit(server.start(FakeEngine()))
     chat(page, "hello")
     new(page)
-    server.start(FakeEngine())
-    page.page.reload()
+    reopen(page, server, FakeEngine())
     wait_titles(page, "hello")
     page.page.wait_for_selector(".empty .blank", state="visible")
     with page.page.expect_download() as download:
