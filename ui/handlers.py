@@ -21,7 +21,7 @@ from ui.pace import Pace
 from ui.patches import Patch
 from ui.render import both, missing_drafters
 from ui.sessions import Live, Sessions
-from ui.state import About, Conversation, Reply, Turn, abandon, begin, index_of, progress, prompt, redo, undo
+from ui.state import About, Conversation, Reply, Turn, abandon, begin, index_of, progress, prompt, redo, undo, writing
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Handlers:
         if self.forgotten(conversation_id):
             return patches.unknown(conversation_id)
         conversation = self.sessions.open(conversation_id)
-        self.sessions.stop(conversation.id)
+        self.sessions.release(conversation.id)
         if conversation.turns:
             conversation = abandon(conversation, conversation.turns[-1].key)
         changed = (redo if again else undo)(conversation)
@@ -114,6 +114,8 @@ class Handlers:
 
     async def answer(self, conversation_id: str, what: str, args: Mapping[str, object]) -> Patch | None:
         """What the page asks for now and then; None where there is nothing (any more) to say."""
+        if self.forgotten(conversation_id):
+            return patches.unknown(conversation_id)
         conversation = self.sessions.find(conversation_id)
         if conversation is None:
             return None
@@ -268,7 +270,7 @@ class Handlers:
                 self.sessions.end(conversation_id, live)
             if events or time.monotonic() - told > HEARTBEAT_S:
                 conversation = self.sessions.find(conversation_id)
-                if conversation is None or not conversation.turns or conversation.turns[-1].key != key:
+                if conversation is None or not writing(conversation, key):
                     return
                 live.started = live.started or any(isinstance(event, Prefilled) for event in events)
                 conversation = progress(conversation, key, events)

@@ -154,7 +154,7 @@ class _Page:
     async def on_sync(self, drafter: object, event: gr.EventData) -> list[Any]:
         id_ = str(event.conversation or "")
         patch = self.handlers.sync(id_)
-        return [packed(patch, id_), *self.settings.found(drafter, _lang(event.lang))]
+        return [packed(patch, id_), *self.settings.found(drafter, _lang(getattr(event, "lang", None)))]
 
     async def on_ask(self, event: gr.EventData) -> Any:
         """What the page pulls; see `Handlers.answer`. A conversation that it gives back, or deletes, comes the same way."""
@@ -171,7 +171,7 @@ class _Page:
         return gr.skip() if patch is None else packed(patch, id_)
 
     async def on_language(self, event: gr.EventData) -> list[Any]:
-        lang = _lang(event.lang)
+        lang = _lang(getattr(event, "lang", None))
         names = [gr.update(value=text(f"button.{name}", lang)) for name, _ in BUTTONS]
         return [gr.update(**box_words(lang)), *names, *self.settings.language(lang)]
 
@@ -226,7 +226,8 @@ def _log(options: Options) -> str:
 def _notices() -> str:
     return (
         '<p class="note" data-figure="note"></p><p class="notice" role="alert" data-part="notice"></p>'
-        f'<span hidden data-text="paste">{both("notice.paste")}</span><div hidden data-text="editor">{_editor()}</div>'
+        f'<span hidden data-text="paste">{both("notice.paste")}</span>'
+        f'<span hidden data-text="busy">{both("notice.busy")}</span><div hidden data-text="editor">{_editor()}</div>'
     )
 
 

@@ -45,7 +45,6 @@ def everything(conversation: Conversation, status: Status, facts: Facts | None, 
     return _patch(conversation, turns) | {
         "figures": _figures(conversation) | {"engine": render.engine_chip(status, facts), "note": render.note(facts)},
         "loading": render.loading_notice(status, left_s=left_s),
-        "notice": "",
         "ready": facts is not None,
         "meter": render.meter(conversation, facts.context_len) if facts else "",
     }
@@ -69,7 +68,9 @@ def undone(conversation: Conversation, taken_back: str = "", came_back: str = ""
 
 def answer(conversation: Conversation, what: str, payload: object) -> Patch:
     """What the page asked for, under its name; the transcript stays as it is."""
-    return _patch(conversation, []) | {what: payload}
+    patch = _patch(conversation, []) | {what: payload}
+    del patch["running"]  # the patch that ends the reply says so, with its last words
+    return patch
 
 
 def shown(blocks: Iterable[Block]) -> list[Shown]:

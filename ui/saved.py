@@ -72,7 +72,7 @@ def _with_turn(told: Conversation, turn: object) -> Conversation:
     if not isinstance(rows, list):
         raise NotSaved("a turn has no rows")
     try:
-        events = trace.events(rows)
+        events = trace.events(_up_to_its_end(rows))
     except EngineError as error:
         raise NotSaved(str(error)) from error
     key = _whole(turn.get("key", told.next_key))
@@ -80,6 +80,12 @@ def _with_turn(told: Conversation, turn: object) -> Conversation:
         raise NotSaved("its turns are not in order")
     told = begin(replace(told, next_key=key), _text(turn.get("user")), about=about(turn.get("about")))
     return abandon(progress(told, key, events), key)
+
+
+def _up_to_its_end(rows: list[Any]) -> list[Any]:
+    """What was kept behind a reply's end is not worth the loss of the chat."""
+    ends = (i for i, row in enumerate(rows) if isinstance(row, dict) and row.get("e") == "end")
+    return rows[: next(ends, len(rows)) + 1]
 
 
 def about(said: object) -> About | None:

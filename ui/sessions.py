@@ -89,6 +89,11 @@ class Sessions:
         if live := self._live.get(conversation_id):
             live.stop()
 
+    def release(self, conversation_id: str) -> None:
+        """Stop what is being written, and let the conversation go on at once."""
+        if live := self._live.get(conversation_id):
+            self.end(conversation_id, live)
+
     def join(self, live: Live) -> None:
         """Stand in line, page and API alike."""
         self._line.append(live)

@@ -243,9 +243,16 @@ def index_of(conversation: Conversation, key: int) -> int | None:
     return next((i for i, turn in enumerate(conversation.turns) if turn.key == key), None)
 
 
+def writing(conversation: Conversation, key: int) -> bool:
+    """Whether the last turn is that one, and its reply not finished."""
+    last = conversation.turns[-1] if conversation.turns else None
+    return last is not None and last.key == key and last.reply.phase is not Phase.FINISHED
+
+
 def progress(conversation: Conversation, key: int, events: Sequence[Event]) -> Conversation:
-    """The conversation after events of the turn `key`, which is the last one. Another key changes nothing."""
-    if not conversation.turns or conversation.turns[-1].key != key:
+    """The conversation after events of the turn `key`, which is the last one. Another key changes nothing, and nothing
+    follows the end of a reply."""
+    if not writing(conversation, key):
         return conversation
     last = conversation.turns[-1]
     turn = replace(last, reply=advance(last.reply, events))
@@ -257,11 +264,9 @@ def progress(conversation: Conversation, key: int, events: Sequence[Event]) -> C
 
 def abandon(conversation: Conversation, key: int) -> Conversation:
     """Nobody reads the events of this turn any more (the page was closed): keep what is there, as stopped."""
-    if not conversation.turns or conversation.turns[-1].key != key:
+    if not writing(conversation, key):
         return conversation
     last = conversation.turns[-1]
-    if last.reply.phase is Phase.FINISHED:
-        return conversation
     end = Finished(FinishReason.CANCELLED, last.reply.text, last.reply.token_ids)
     return progress(conversation, key, [end])
 

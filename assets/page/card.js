@@ -9,7 +9,6 @@ const CARDS_KEPT = 500;
 const cardBox = element.querySelector("[data-part=card]");
 const cardSay = element.querySelector("[data-part=card-say]");
 const phone = matchMedia("(max-width: 640px)");
-const cards = new Map();  // conversation, turn, block, piece -> html
 let told = null;          // {node, how, args}: the token whose card is wanted; how: "pointer", "tap" or "keys"
 let latestTold = null;    // the token that was told last, where the keys go on
 let pointerAt = "";       // text that moves under a pointer at rest is no wish to see its card
@@ -20,8 +19,14 @@ function tokenOf(node) {
   return node.closest?.(".reply .t[data-i]") ?? null;
 }
 
-function cardKey({key, block, piece}) {
-  return `${conversation}/${key}/${block}/${piece}`;
+function placeOf({key, block, piece}) {
+  return `${key}/${block}/${piece}`;
+}
+
+// The cards of a turn that have come, by place. They go with the turn: another may get its key.
+function cardsOf({key}) {
+  const turn = turns.get(key);
+  return turn ? (turn.cards ??= new Map()) : new Map();
 }
 
 function tellToken(node, how) {
@@ -38,7 +43,7 @@ function tellToken(node, how) {
 
 // Shows the card, or asks for it. The one before it stays until then, so that stepping on does not flicker.
 function fillCard(tries) {
-  const html = cards.get(cardKey(told.args));
+  const html = cardsOf(told.args).get(placeOf(told.args));
   if (html !== undefined) {
     cardBox.innerHTML = html;
     cardBox.hidden = false;
@@ -113,18 +118,21 @@ function onTap(event) {
 
 // ---- keyboard: the conversation has the focus and keeps it, left and right go from token to token
 
-function shownTokens() {
-  return [...turnsBox.querySelectorAll(".reply .t[data-i]")].filter((node) => node.getClientRects().length);
+function isShown(node) {
+  return node.getClientRects().length > 0;
 }
 
 // The next one; from nowhere, the first or the last that can be read, or the nearest to what can.
 function stepToken(step) {
-  const all = shownTokens();
-  const from = all.indexOf(told?.node ?? latestTold);
-  if (from >= 0 && (told || inSight(all[from]))) return all[from + step];
-  const seen = all.filter(inSight), around = log.getBoundingClientRect();
-  if (step > 0) return seen[0] ?? all.find((node) => node.getBoundingClientRect().top > around.top) ?? all.at(-1);
-  return seen.at(-1) ?? all.findLast((node) => node.getBoundingClientRect().bottom < around.bottom) ?? all[0];
+  const all = [...turnsBox.querySelectorAll(".reply .t[data-i]")];
+  let at = all.indexOf(told?.node ?? latestTold);
+  if (at >= 0 && (told || inSight(all[at]))) {
+    do at += step; while (all[at] && !isShown(all[at]));
+    return all[at];
+  }
+  const shown = all.filter(isShown), seen = shown.filter(inSight), around = log.getBoundingClientRect();
+  if (step > 0) return seen[0] ?? shown.find((node) => node.getBoundingClientRect().top > around.top) ?? shown.at(-1);
+  return seen.at(-1) ?? shown.findLast((node) => node.getBoundingClientRect().bottom < around.bottom) ?? shown[0];
 }
 
 function inSight(node) {
@@ -144,9 +152,10 @@ function onTokenKey(event) {
 }
 
 onAnswer("card", (answer) => {
+  const cards = cardsOf(answer);
   if (cards.size >= CARDS_KEPT) cards.delete(cards.keys().next().value);
-  cards.set(cardKey(answer), answer.html);
-  if (told && cardKey(told.args) === cardKey(answer)) { clearTimeout(retrying); fillCard(0); }
+  cards.set(placeOf(answer), answer.html);
+  if (told && placeOf(told.args) === placeOf(answer)) { clearTimeout(retrying); fillCard(0); }
 });
 onPatch(() => { if (told && !told.node.isConnected) hideToken(); });
 on("pointermove", onPointer);

@@ -110,11 +110,11 @@ window.addEventListener("pagehide", () => {
   if (running) keepShown(true);
   const text = sent ?? box()?.value;
   const written = {text, sent: sent !== null || text === pressed};
-  store(sessionStorage, AWAY, JSON.stringify({conversation, written, wished, away: [...away.keys()]}));
+  store("sessionStorage", AWAY, JSON.stringify({conversation, written, wished, away: [...away.keys()]}));
 }, {signal: mount});
 
 atStart(() => {
-  const left = JSON.parse(stored(sessionStorage, AWAY) || "{}");
+  const left = JSON.parse(stored("sessionStorage", AWAY) || "{}");
   for (const id of left.away ?? []) away.set(id, 0);
   if (left.conversation !== conversation) return;
   if (left.written.text) carried = left.written;

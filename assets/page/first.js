@@ -5,12 +5,12 @@ const FIRST = {key: "greenlight.first", chats: 3, done: "done"};
 
 // Whether this chat is among the first ones; a new one is counted. Kept: their names, or that it is done.
 function amongFirst() {
-  const kept = stored(localStorage, FIRST.key) ?? "";
+  const kept = stored("localStorage", FIRST.key) ?? "";
   if (kept === FIRST.done) return false;
   const chats = kept.split(" ").filter(Boolean);
   if (chats.includes(conversation)) return true;
   if (chats.length >= FIRST.chats) return false;
-  store(localStorage, FIRST.key, [...chats, conversation].join(" "));
+  store("localStorage", FIRST.key, [...chats, conversation].join(" "));
   return true;
 }
 
@@ -27,7 +27,7 @@ onTurn(() => {
 });
 
 actions["first-done"] = () => {
-  store(localStorage, FIRST.key, FIRST.done);
+  store("localStorage", FIRST.key, FIRST.done);
   showFirst(false);
   log.focus({preventScroll: true});  // the button is gone; the keyboard goes on from here
 };

@@ -4,6 +4,7 @@
 // and with all chats in one value two tabs would write over each other's. Here a change reads and writes one record in one
 // transaction, whatever other tabs do. The list comes from an index, so that no reply is loaded for it.
 
+const OPENING_MS = 5000;  // a database that has not opened by then never will
 const chatsInMemory = new Map();  // where the browser lets nothing be stored
 const otherTabs = "BroadcastChannel" in window ? new BroadcastChannel("greenlight.chats") : null;
 let chatsOpened = null;           // a promise of the database, or of null where there is none
@@ -13,6 +14,7 @@ mount.addEventListener("abort", () => otherTabs?.close());
 function openChats() {
   chatsOpened ??= new Promise((resolve) => {
     const opening = indexedDB.open("greenlight", 1);
+    setTimeout(() => resolve(null), OPENING_MS);
     opening.onupgradeneeded = () => opening.result.createObjectStore("chats", {keyPath: "id"}).createIndex("list", ["at", "title"]);
     opening.onerror = (event) => { event.preventDefault(); resolve(null); };
     opening.onsuccess = () => {
@@ -66,8 +68,10 @@ async function changeChat(id, change) {
       const reading = chats.get(id);
       reading.onsuccess = () => {
         next = change(reading.result);
-        if (next === null) chats.delete(id);
-        else if (next) chats.put(next);
+        try {
+          if (next === null) chats.delete(id);
+          else if (next) chats.put(next);
+        } catch { reading.transaction.abort(); }
       };
       return reading;
     });

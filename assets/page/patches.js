@@ -15,7 +15,7 @@ const root = document.documentElement;
 const log = element.querySelector("[data-part=log]");
 const turnsBox = element.querySelector("[data-part=turns]");
 const turns = new Map();  // key of a turn -> {key, node, blocks, foot, have, rows, user, about, phase}
-let conversation = stored(sessionStorage, KEYS.conversation) || "";
+let conversation = stored("sessionStorage", KEYS.conversation) || "";
 let newest = 0;           // version of the last patch applied
 let heard = 0;            // when the last patch came
 let asked = 0;            // when "sync" was last asked
@@ -34,12 +34,13 @@ function on(type, listener) {
   document.addEventListener(type, listener, {capture: true, signal: mount});
 }
 
+// storage: "localStorage" or "sessionStorage", whose mere mention may be forbidden; the page works without.
 function stored(storage, key) {
-  try { return storage.getItem(key); } catch { return null; }  // storage may be forbidden; the page works without
+  try { return window[storage].getItem(key); } catch { return null; }
 }
 
 function store(storage, key, value) {
-  try { storage.setItem(key, value); } catch { /* not remembered, that is all */ }
+  try { window[storage].setItem(key, value); } catch { /* not remembered, that is all */ }
 }
 
 // ---- what other parts of this script hang in
@@ -85,7 +86,7 @@ function apply(packed) {
   if (patch.unknown) { unknown(); return; }
   const follow = atEnd() && !selecting();
   const complete = applyTurns(patch);
-  setRunning(patch.running);
+  if (patch.running !== undefined) setRunning(patch.running);
   if (patch.ready !== undefined) ready = patch.ready;
   applyFigures(patch.figures || {});
   put("loading", patch.loading);
@@ -94,10 +95,10 @@ function apply(packed) {
   // Taken by a later turn with these words; another tab may have written other ones.
   if (sent !== null && lastKey() > sentAfter && turnList().at(-1).user === sent) take();
   if (patch.notice && !patch.running) sent = null;  // refused: it stays in the box
-  if (patch.taken_back) fillBox(patch.taken_back);
+  if (patch.taken_back && !box()?.value) fillBox(patch.taken_back);  // what is typed already is worth more
   if (patch.came_back && box()?.value === patch.came_back) fillBox("");
   if (follow && turns.size) log.scrollTop = log.scrollHeight;
-  torn = !complete;
+  torn = !complete || (!running && turnList().some((turn) => turn.phase !== "finished"));
   if (torn && Date.now() - asked > ASK_AGAIN_MS) sync();
   for (const part of patch.turns) if (turns.has(part.key)) turnListeners.forEach((listener) => listener(turns.get(part.key)));
   for (const [what, listener] of Object.entries(answerListeners)) if (what in patch) listener(patch[what]);
@@ -107,7 +108,7 @@ function apply(packed) {
 // The server names each conversation; the page keeps the name while its tab lives.
 function adopt(id) {
   conversation = id;
-  store(sessionStorage, KEYS.conversation, id);
+  store("sessionStorage", KEYS.conversation, id);
 }
 
 // Shows another conversation ("": a new one). What is being written elsewhere goes on.

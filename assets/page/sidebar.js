@@ -141,13 +141,13 @@ function setChats(open) {
 }
 
 function arrangeChats() {
-  const chosen = stored(localStorage, KEYS.chats);
+  const chosen = stored("localStorage", KEYS.chats);
   setChats(!chatsNarrow.matches && (chosen ? chosen === "open" : chatsRoomy.matches));
 }
 
 function toggleChats() {
   const open = !chatsOpen;
-  if (!chatsNarrow.matches) store(localStorage, KEYS.chats, open ? "open" : "closed");
+  if (!chatsNarrow.matches) store("localStorage", KEYS.chats, open ? "open" : "closed");
   if (setChats(open)) document.querySelector("#gl-chats .new").focus();
   else if (chatsNarrow.matches) chatsButton().focus();
 }

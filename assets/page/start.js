@@ -50,7 +50,7 @@ function start() {
     setTimeout(start, 20);
     return;
   }
-  const theme = stored(localStorage, KEYS.theme);
+  const theme = stored("localStorage", KEYS.theme);
   if (theme) setTheme(theme);
   startSwitches();
   setLang(firstLang(), false);

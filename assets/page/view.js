@@ -7,19 +7,19 @@ function tell(name) {
 function setLang(lang, remember) {
   root.dataset.lang = lang;
   root.lang = lang === "zh" ? "zh-CN" : "en";
-  if (remember) store(localStorage, KEYS.lang, lang);
+  if (remember) store("localStorage", KEYS.lang, lang);
   trigger("language", {lang});
   tell("language");
 }
 
 function firstLang() {
   const fixed = element.querySelector("[data-lang-fixed]").dataset.langFixed;
-  return stored(localStorage, KEYS.lang) || fixed || (navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en");
+  return stored("localStorage", KEYS.lang) || fixed || (navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en");
 }
 
 function setTheme(theme) {
   document.body.classList.toggle("dark", theme === "dark");
-  store(localStorage, KEYS.theme, theme);
+  store("localStorage", KEYS.theme, theme);
   tell("theme");
 }
 
@@ -33,14 +33,14 @@ const SWITCHES = {
 function setSwitch(name, chosen) {
   const bottom = atEnd();
   SWITCHES[name].apply(chosen);
-  store(localStorage, SWITCHES[name].key, chosen ? "yes" : "no");
+  store("localStorage", SWITCHES[name].key, chosen ? "yes" : "no");
   tell("view");
   if (bottom) log.scrollTop = log.scrollHeight;
 }
 
 function startSwitches() {
   for (const [name, {key, usual}] of Object.entries(SWITCHES)) {
-    const chosen = (stored(localStorage, key) ?? (usual ? "yes" : "no")) === "yes";
+    const chosen = (stored("localStorage", key) ?? (usual ? "yes" : "no")) === "yes";
     for (const input of document.querySelectorAll(`[data-switch="${name}"]`)) input.checked = chosen;
     setSwitch(name, chosen);
   }
@@ -113,8 +113,9 @@ function onEditKey(event) {
   const editor = event.target.closest?.(".editor");
   if (!editor) return;
   if (event.isComposing || event.keyCode === 229) return;  // Escape and Enter are the input method's
-  if (event.key === "Escape") endEdit(turnOf(editor));
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) sendEdit(turnOf(editor));
+  const turn = turnOf(editor);
+  if (event.key === "Escape" && event.target.value === turn.user) endEdit(turn);  // a change is only given up by Cancel
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) sendEdit(turn);
 }
 
 on("click", onClick);

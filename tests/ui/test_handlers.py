@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from engine import trace
 from engine.config import DecodingParams
 from engine.engine import State, Status
 from engine.events import FinishReason
@@ -360,7 +361,48 @@ def test_whatever_a_page_asks_for_never_fails(engine: FakeEngine, what: str, arg
     run(lambda: handlers.answer(id_, what, args))
     run(lambda: everything(handlers.send(id_, "hello", VALUES)))
     run(lambda: handlers.answer(id_, what, args))
-    assert run(lambda: handlers.answer("not ours", what, args)) is None
+    assert run(lambda: handlers.answer("not ours", what, args))["unknown"]
+    assert run(lambda: handlers.answer("", what, args)) is None
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_undo_and_redo_in_the_middle_of_a_reply_leave_one_end(engine: FakeEngine, again: bool) -> None:
+    engine.hold_after = 10
+    handlers, id_ = new(engine)
+
+    async def story() -> None:
+        done = False
+        async for patch in handlers.send(id_, "hello", VALUES):
+            if not done and patch["turns"][-1]["blocks"]:
+                done = True
+                handlers.undo(id_)
+                if again:
+                    handlers.undo(id_, again=True)
+
+    run(story)
+    if not again:
+        handlers.undo(id_, again=True)
+    kept = handlers.sync(id_)["turns"][0]
+    assert [row["e"] for _, row in kept["blocks"]].count("end") == 1
+    trace.events([row for _, row in kept["blocks"]])
+
+
+def test_after_an_undo_in_the_middle_of_a_reply_the_next_message_is_taken(engine: FakeEngine) -> None:
+    engine.hold_after = 10
+    handlers, id_ = new(engine)
+
+    async def story() -> list[Patch]:
+        first = handlers.send(id_, "hello", VALUES)
+        await anext(first)
+        handlers.undo(id_)
+        engine.hold_after = None
+        second = await everything(handlers.send(id_, "again", VALUES))
+        await everything(first)
+        return second
+
+    patches = run(story)
+    assert patches[-1]["keys"] == [2] and patches[-1]["turns"][-1]["phase"] == "finished"
+    assert [asked.messages[-1].content for asked in engine.asked] == ["hello", "again"]
 
 
 def test_retry_without_a_reply_says_so(engine: FakeEngine) -> None:

@@ -272,6 +272,34 @@ def test_redo_takes_the_message_out_of_the_box_again(page: Visit, engine: FakeEn
     assert page.page.input_value("#gl-box textarea") == ""
 
 
+def test_undo_never_writes_over_what_is_typed(page: Visit, engine: FakeEngine) -> None:
+    page.send("hello")
+    page.wait_turns(1)
+    page.page.fill("#gl-box textarea", "my next thought")
+    page.page.click("#gl-undo")
+    page.page.wait_for_selector(".empty .blank", state="visible")
+    assert page.page.input_value("#gl-box textarea") == "my next thought"
+
+
+@pytest.mark.parametrize("storage", ["localStorage", "sessionStorage"])
+def test_a_browser_that_stores_nothing_can_chat(
+    engine: FakeEngine, launch_page: LAUNCH, chromium: Any, storage: str
+) -> None:
+    browser_page = chromium.new_context(locale="en-US").new_page()
+    browser_page.set_default_timeout(60_000)
+    script = (
+        f"Object.defineProperty(window, '{storage}', {{get() {{ throw new DOMException('no', 'SecurityError'); }}}});"
+    )
+    browser_page.add_init_script(script)
+    browser_page.goto(launch_page(engine))
+    browser_page.wait_for_selector(".empty .blank", state="visible")
+    page = Visit(browser_page)
+    page.send("hello")
+    page.wait_turns(1)
+    assert page.texts(".you .said") == ["hello"]
+    browser_page.context.close()
+
+
 def test_a_message_that_another_tab_forestalls_stays_in_the_box(page: Visit, engine: FakeEngine) -> None:
     engine.hold_after = 5
     with page.page.expect_popup() as opened:
