@@ -38,6 +38,11 @@ def _lacks_gpu() -> str:
     return "" if torch.cuda.is_available() else "there is no accelerator here"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A browser that runs keeps an event loop in this thread, in which no other test could start its own."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and (reason := _lacks_gpu()):
         pytest.skip(reason)

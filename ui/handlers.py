@@ -28,6 +28,11 @@ log = logging.getLogger(__name__)
 UPDATE_S = 1 / 12
 """At most so often is the page told. Only the page is paced; the engine runs freely and its queue is emptied each time."""
 
+BRISK_S = 2.0
+CALM_UPDATE_S = 1 / 4
+"""A reply longer than BRISK_S is told of less often: each update takes the processor from the engine for some milliseconds,
+which a machine with few cores feels (`python -m ui.bench attached`)."""
+
 GLANCE_S = 0.02
 """How soon the queue is looked at again when it was empty, so that the first token shows at once."""
 
@@ -262,7 +267,7 @@ class Handlers:
         assert stream is not None
         blocks: list[patches.Shown] = []
         sent = [0] * REPEATED  # where those of the last updates began, oldest first
-        told = 0.0
+        told, began = 0.0, time.monotonic()
         while not stream.done:
             events = stream.take(0)
             if any(isinstance(event, Finished) for event in events):
@@ -279,7 +284,8 @@ class Handlers:
                 yield patches.latest(conversation, sent[0], blocks[sent[0] :], self.sessions.ahead(live), probing, note)
                 sent = [*sent[1:], len(blocks)]
                 told = time.monotonic()
-            await asyncio.sleep(UPDATE_S if events else GLANCE_S)
+            pace = UPDATE_S if time.monotonic() - began < BRISK_S else CALM_UPDATE_S
+            await asyncio.sleep(pace if events else GLANCE_S)
 
 
 async def _only(patch: Patch) -> AsyncGenerator[Patch, None]:
