@@ -10,6 +10,7 @@ from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingP
 from engine.engine import Engine, State
 from engine.events import Finished, FinishReason, Outcome, Round
 from tests.ui.conftest import Visit
+from ui.controls import Options
 
 pytestmark = [pytest.mark.model, pytest.mark.browser]
 
@@ -47,6 +48,36 @@ def test_a_first_visit(real_engine: Engine, launch_page: Callable[..., str], vis
     assert page.reply(1) == stopped, "what was written before the stop is kept"
     assert "Berlin" in page.reply()
     assert not page.outside, "the page asks nobody else"
+
+
+def test_what_can_be_done_with_a_reply(
+    real_engine: Engine, launch_page: Callable[..., str], visit: Callable[..., Visit]
+) -> None:
+    page = visit(launch_page(real_engine, Options(max_new_tokens=96)))
+    page.page.set_default_timeout(600_000)
+    page.send(PROMPT)
+    page.wait_turns(1)
+    written = page.reply()
+    page.page.hover(".turn .t.rejected >> nth=0")
+    page.page.wait_for_selector(".token-card", state="visible")
+    card = page.page.inner_text(".token-card")
+    assert "rejected" in card and "target" in card and any(digit in card for digit in "0123456789")
+    assert "bit-exact" in page.page.inner_text(".turn .foot") and "tokens/s" in page.page.inner_text(".turn .foot")
+    page.page.click("[data-switch=colours]")
+    page.page.wait_for_selector(".turn [data-part=prose] pre", state="visible")
+    assert "def" in page.page.inner_text(".turn [data-part=prose]")
+    page.page.click("[data-switch=colours]")
+    page.page.click(".charts > summary")
+    page.page.locator("[data-chart=speed]").scroll_into_view_if_needed()
+    page.page.wait_for_selector("[data-chart=speed] .main-svg")
+    page.page.click(".turn [data-action=again]")
+    page.page.wait_for_selector(".turn[data-key='2'][data-phase=finished]")
+    assert page.reply() == written, "greedy: the same words"
+    page.page.wait_for_selector(".chat [aria-current=true]")
+    page.page.reload()
+    page.wait_turns(1)
+    assert page.reply() == written
+    assert not page.outside
 
 
 def test_the_real_tokeniser_and_model_agree_on_the_ends(real_engine: Engine) -> None:
