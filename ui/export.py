@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.events import FinishReason
 from ui import saved
-from ui.render import seconds, speed, times
+from ui.render import measured_of
 from ui.state import Conversation, Reply, Turn
 from ui.strings import TEXT, Lang, text
 
@@ -141,17 +141,8 @@ def _ending(reply: Reply, lang: Lang) -> list[str]:
 
 def _measured(reply: Reply, lang: Lang) -> list[str]:
     own = reply.tally.summary()
-    two = "{:.2f}".format
-    figures = [
-        ("foot.speed", own.spec_tok_s or own.overall_tok_s, speed),
-        ("export.plain", own.baseline.tok_s, speed),
-        ("foot.speedup", own.speedup, times),
-        ("foot.alpha", own.alpha, two),
-        ("foot.tau", own.acceptance_length, two),
-        ("foot.ttft", own.ttft_s, seconds),
-    ]
     counted = text("export.tokens", lang, tokens=own.tokens, drafted=own.drafted, accepted=own.accepted)
-    return [counted, *(text(key, lang, value=show(value)) for key, value, show in figures if value is not None)]
+    return [counted, *(text(key, lang, value=value) for key, value in measured_of(own))]
 
 
 def _written_by(turn: Turn, lang: Lang) -> list[str]:

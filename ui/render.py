@@ -162,18 +162,26 @@ def _written(reply: Reply) -> str:
     return both("end.figures", tokens=tally.tokens, green=green, red=red, seed=reply.seed)
 
 
+def measured_of(own: Summary) -> list[tuple[str, str]]:
+    """A reply's own figures as keys of strings and values in words, each only where it was measured and can be true."""
+    speedup = None if disturbed(own) else own.speedup
+    found = [
+        ("foot.speed", own.spec_tok_s or own.overall_tok_s, speed),
+        ("foot.plain", own.baseline.tok_s, speed),
+        ("foot.speedup", speedup, times),
+        ("foot.alpha", own.alpha, ratio),
+        ("foot.tau", own.acceptance_length, ratio),
+        ("foot.ttft", own.ttft_s, seconds),
+    ]
+    return [(key, shown(value)) for key, value, shown in found if value is not None]
+
+
 def _measured(reply: Reply, about: About | None) -> str:
-    """The reply's own figures in one line, each only where it was measured; what wrote it; whether that is exact."""
+    """These in one line; what wrote it; whether that is exact."""
     own = reply.tally.summary()
     if not own.tokens:
         return ""
-    said = [both("foot.speed", value=speed(own.spec_tok_s or own.overall_tok_s))] if own.overall_tok_s else []
-    if own.speedup is not None and not disturbed(own):
-        said += [both("foot.speedup", value=times(own.speedup))]
-    if own.alpha is not None:
-        said += [both("foot.alpha", value=f"{own.alpha:.2f}"), both("foot.tau", value=f"{own.acceptance_length:.2f}")]
-    if own.ttft_s is not None:
-        said += [both("foot.ttft", value=seconds(own.ttft_s))]
+    said = [both(key, value=value) for key, value in measured_of(own)]
     if about is not None:
         who = " + ".join(name(drafts.drafter) for drafts in own.acceptance_by_drafter) or name("none")
         said += [who, escape(about.kernel), both("header.exact" if about.exact else "header.inexact")]
