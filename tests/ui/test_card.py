@@ -395,7 +395,8 @@ def test_the_page_gets_the_card_that_it_asks_for() -> None:
             {"key": "1", "block": 1, "piece": 0},
         ):
             assert await handlers.answer(id_, "card", args) is None
-        assert await handlers.answer("nobody", "card", {"key": 1, "block": 1, "piece": 0}) is None
+        forgotten = await handlers.answer("nobody", "card", {"key": 1, "block": 1, "piece": 0})
+        assert forgotten is not None and forgotten["unknown"], "the page gives the chat back"
 
     asyncio.run(asyncio.wait_for(ask(), 60))
 
