@@ -119,11 +119,9 @@ class Handlers:
 
     async def answer(self, conversation_id: str, what: str, args: Mapping[str, object]) -> Patch | None:
         """What the page asks for now and then; None where there is nothing (any more) to say."""
-        if self.forgotten(conversation_id):
-            return patches.unknown(conversation_id)
         conversation = self.sessions.find(conversation_id)
         if conversation is None:
-            return None
+            return patches.unknown(conversation_id) if conversation_id else None
         payload: object = None
         if what == "charts":
             reply = conversation.turns[-1].reply if conversation.turns else Reply()
@@ -173,6 +171,8 @@ class Handlers:
     ) -> AsyncGenerator[Patch, None]:
         """Write a reply again with the settings of now, but with the seed that it had or a new one. The old one goes only
         once the new one has begun."""
+        if self.forgotten(conversation_id):
+            return _only(patches.unknown(conversation_id))
         conversation = self.sessions.open(conversation_id)
         place = _place(conversation, key)
         if place is None:
@@ -186,9 +186,9 @@ class Handlers:
         keep: int,
         user: str,
         values: Sequence[object],
-        seed: int | Literal["settings", "new"] | None = "settings",
+        seed: int | Literal["settings"] | None = "settings",
     ) -> AsyncGenerator[Patch, None]:
-        """A reply to `user` behind the first `keep` turns. seed: as the settings say, a new one, or a certain one."""
+        """A reply to `user` behind the first `keep` turns. seed: as the settings say, a certain one, or None, a new one."""
         if self.sessions.live(conversation.id):
             yield patches.notice(conversation, both("notice.busy"))
             return
@@ -204,7 +204,7 @@ class Handlers:
             settings, corrections = controls.settings(self.table(), values)
             params = replace(settings.params, detail=Detail.PROBS)
             if seed != "settings":
-                params = replace(params, sampling=replace(params.sampling, seed=None if seed == "new" else seed))
+                params = replace(params, sampling=replace(params.sampling, seed=seed))
             try:
                 messages = prompt(settings.system, conversation.turns[:keep], user)
                 await self.ask(live, messages, params, conversation.id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from html import escape
 from typing import Any
 
 import gradio as gr
@@ -16,7 +15,7 @@ from ui.controls import Options
 from ui.examples import ASSETS, EXAMPLES, buttons
 from ui.handlers import Handlers
 from ui.patches import Patch, answer, packed
-from ui.render import both
+from ui.render import both, named
 from ui.settings import SettingsPane
 from ui.state import Conversation
 from ui.strings import TEXT, Lang, text
@@ -217,7 +216,7 @@ def _log(options: Options) -> str:
         f'<div class="blank"><div class="loading" data-part="loading"></div><p class="lead">{both("app.line")}</p><h2>{both("log.empty")}</h2>'
         f"{buttons()}<p>{both('log.english')}</p></div>"
         '<div data-part="turns"></div></div>'
-        f'<div class="token-card" role="group"{_label("card.label")} data-part="card" tabindex="0" hidden></div>'
+        f'<div class="token-card" role="group" aria-label="{named("card.label")}" data-part="card" tabindex="0" hidden></div>'
         '<p class="unseen" role="status" aria-live="polite" data-part="card-say"></p>'
         '<p class="unseen" role="status" aria-live="polite" data-part="say"></p>'
     )
@@ -234,16 +233,11 @@ def _notices() -> str:
 def _editor() -> str:
     """What takes the place of a message while it is edited; a script copies it there."""
     return (
-        f'<div class="editor"><textarea{_label("edit.label")}></textarea><p class="acts">'
+        f'<div class="editor"><textarea aria-label="{named("edit.label")}"></textarea><p class="acts">'
         f'<button type="button" class="act" data-action="edit-send">{both("edit.send")}</button>'
         f'<button type="button" class="act" data-action="edit-cancel">{both("edit.cancel")}</button>'
         f"<span>{both('edit.note')}</span></p></div>"
     )
-
-
-def _label(key: str) -> str:
-    """An aria-label in both languages; attributes cannot be switched by a style sheet."""
-    return f' aria-label="{escape(text(key, "en"))} · {escape(text(key, "zh"))}"'
 
 
 def _panel() -> str:
@@ -268,8 +262,8 @@ def _switch(name: str) -> str:
 
 
 def _hint(key: str) -> str:
-    """A title attribute in both languages, where there is such a text. Attributes cannot be switched by a style sheet."""
-    return f' title="{escape(text(key, "en"))} · {escape(text(key, "zh"))}"' if key in TEXT else ""
+    """A title attribute, where there is such a text."""
+    return f' title="{named(key)}"' if key in TEXT else ""
 
 
 def _side(name: str) -> str:

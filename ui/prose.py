@@ -17,8 +17,7 @@ from markdown_it.utils import EnvType, OptionsDict
 
 from ui.highlight import highlight
 from ui.markdown import MAX_NESTING, parser
-from ui.render import copy_button
-from ui.strings import text
+from ui.render import copy_button, named
 
 MAX_CHUNK = 60_000
 """Characters. A longer piece is shown as plain text."""
@@ -123,7 +122,7 @@ class Page(RendererHTML):
         name = f'<span class="language">{escape(said)}</span>' if said else ""
         return (
             f'<div class="code"><div class="code-bar">{name}{_COPY}</div>'
-            f'<pre tabindex="0" role="group" aria-label="{_named("prose.code")}" dir="ltr"><code>{code}</code></pre></div>'
+            f'<pre tabindex="0" role="group" aria-label="{named("prose.code")}" dir="ltr"><code>{code}</code></pre></div>'
         )
 
     code_block = fence
@@ -150,7 +149,7 @@ class Page(RendererHTML):
         return f'<li value="{int(tokens[idx].info)}">' if tokens[idx].info else "<li>"
 
     def table_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        return f'<div class="table" tabindex="0" role="region" aria-label="{_named("prose.table")}"><table>'
+        return f'<div class="table" tabindex="0" role="region" aria-label="{named("prose.table")}"><table>'
 
     def table_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         return "</table></div>"
@@ -171,11 +170,6 @@ class Page(RendererHTML):
 def _below(token: Token) -> str:
     """The page's own headings end at level 3."""
     return f"h{min(6, int(token.tag[1]) + 3)}"
-
-
-def _named(key: str) -> str:
-    """A name in both languages, for an attribute."""
-    return " · ".join(escape(text(key, lang)) for lang in ("en", "zh"))
 
 
 _COPY = copy_button("copy-code")

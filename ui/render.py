@@ -14,7 +14,7 @@ from engine.engine import Facts, State, Status
 from engine.events import FinishReason
 from engine.stats import Summary
 from ui.state import LOST, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn
-from ui.strings import TEXT, text
+from ui.strings import LANGS, TEXT, text
 
 DASH = "–"
 
@@ -38,6 +38,11 @@ def both(key: str, **values: object) -> str:
     """A text in both languages, as HTML. Values are escaped."""
     shown = {lang: escape(text(key, lang, **values)) for lang in ("en", "zh")}
     return f'<span class="en" lang="en">{shown["en"]}</span><span class="zh" lang="zh">{shown["zh"]}</span>'
+
+
+def named(key: str) -> str:
+    """A text in both languages for an attribute, which no style sheet can switch. Escaped."""
+    return " · ".join(escape(text(key, lang)) for lang in LANGS)
 
 
 def name(drafter: str) -> str:

@@ -171,8 +171,8 @@ function turnOf(node) {
   return turns.get(Number(node.closest(".turn")?.dataset.key));
 }
 
-function lastKey(keys = turns.keys()) {
-  return Math.max(0, ...keys);
+function lastKey() {
+  return Math.max(0, ...turns.keys());
 }
 
 // In the order in which they are read.

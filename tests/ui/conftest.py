@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,16 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-backgroun
          "--disable-component-update", "--disable-sync"]  # fmt: skip
 PATIENCE_MS = 60_000
 """How long a browser test waits for something that must come. Long, because a busy machine is no fault."""
+
+
+def until(true: Callable[[], Any]) -> None:
+    """Wait for what the server does; of the page Playwright waits itself."""
+    pause = threading.Event()
+    for _ in range(3000):
+        if true():
+            return
+        pause.wait(0.02)
+    raise AssertionError("it never happened")
 
 
 @pytest.fixture
@@ -120,6 +131,12 @@ def visit(chromium: Any) -> Iterator[Callable[..., Visit]]:
     for visited in visits:
         visited.page.context.close()
     assert not [error for visited in visits for error in visited.errors]
+
+
+@pytest.fixture
+def page(engine: FakeEngine, launch_page: Callable[..., str], visit: Callable[..., Visit]) -> Visit:
+    """The page over the scripted engine, just opened."""
+    return visit(launch_page(engine))
 
 
 def _is_local(url: str) -> bool:

@@ -23,11 +23,6 @@ SAYS = f"{CARD} .says"
 
 
 @pytest.fixture
-def page(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> Visit:
-    return visit(launch_page(engine))
-
-
-@pytest.fixture
 def phone(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> Visit:
     return visit(launch_page(engine), viewport={"width": 390, "height": 844}, has_touch=True, locale="zh-CN")
 

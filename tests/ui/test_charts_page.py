@@ -32,11 +32,6 @@ def engine() -> FakeEngine:
     return FakeEngine(drafters=("none", "ngram", "head", "both"), answer=lambda _: words)
 
 
-@pytest.fixture
-def page(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> Visit:
-    return visit(launch_page(engine))
-
-
 def written(page: Visit) -> Visit:
     """With a finished reply and its charts drawn."""
     page.send("hello")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script
-from tests.ui.conftest import Visit, free_port
+from tests.ui.conftest import Visit, free_port, until
 from tests.ui.test_render import NAUGHTY
 from ui import saved
 from ui.controls import Options
@@ -54,20 +53,6 @@ def server() -> Iterator[Server]:
     made = Server()
     yield made
     made.stop()
-
-
-@pytest.fixture
-def page(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> Visit:
-    return visit(launch_page(engine))
-
-
-def until(true: Callable[[], Any]) -> None:
-    pause = threading.Event()
-    for _ in range(3000):
-        if true():
-            return
-        pause.wait(0.02)
-    raise AssertionError("it never happened")
 
 
 def chat(page: Visit, *messages: str) -> None:

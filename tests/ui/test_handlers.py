@@ -437,6 +437,10 @@ def test_a_conversation_comes_back_from_its_browser(engine: FakeEngine) -> None:
     assert restarted.sync(id_)["unknown"]
     (patch,) = run(lambda: everything(restarted.send(id_, "more", VALUES)))
     assert patch["unknown"] and len(engine.asked) == 1
+    (patch,) = run(lambda: everything(restarted.edit(id_, 1, "more", VALUES)))
+    assert patch["unknown"]
+    (patch,) = run(lambda: everything(restarted.retry(id_, 1, VALUES, True)))
+    assert patch["unknown"] and restarted.undo(id_)["unknown"] and len(engine.asked) == 1
     after = restarted.restore(record)
     assert [turn["blocks"] for turn in after["turns"]] == [turn["blocks"] for turn in before["turns"]]
     assert after["figures"]["alpha"] == before["figures"]["alpha"]

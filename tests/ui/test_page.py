@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -19,20 +18,6 @@ pytestmark = pytest.mark.browser
 
 LAUNCH = Callable[..., str]
 VISIT = Callable[..., Visit]
-
-
-@pytest.fixture
-def page(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> Visit:
-    return visit(launch_page(engine))
-
-
-def until(true: Callable[[], Any]) -> None:
-    pause = threading.Event()
-    for _ in range(3000):
-        if true():
-            return
-        pause.wait(0.02)
-    raise AssertionError("it never happened")
 
 
 def test_a_reply_streams_in_colours(page: Visit, engine: FakeEngine) -> None:
