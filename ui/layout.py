@@ -82,6 +82,9 @@ def launch(app: gr.Blocks, options: Options, **where: Any) -> Any:
         enable_monitoring=False,
         run_history=False,
         max_file_size=1,  # Gradio takes uploads on every page; this one has no use for them
+        # Not asked whether the page comes within three seconds, which on a busy machine it does not while the models
+        # are loading: Gradio would end the app and blame the proxy. It has already heard from its server by then.
+        _frontend=False,
     )
 
 

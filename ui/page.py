@@ -44,3 +44,8 @@ def script() -> str:
 
 def style() -> str:
     return "\n".join((ASSETS / "style" / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
+
+
+def early() -> str:
+    """What must have run before Gradio puts its components up; it goes into the document's head."""
+    return f"<script>{(ASSETS / 'page' / 'early.js').read_text(encoding='utf-8')}</script>"

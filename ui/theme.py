@@ -60,6 +60,7 @@ def dress() -> dict[str, Any]:
     return {
         "theme": theme(),
         "css": page.style(),
+        "head": page.early(),
         "favicon_path": str(ASSETS / "logo.svg"),
         "footer_links": [],
     }
