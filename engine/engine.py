@@ -27,6 +27,7 @@ from engine.errors import (
     PairMismatch,
 )
 from engine.events import Event, Finished, FinishReason, Prefilled
+from engine.race import Race
 from engine.stream import Stream
 
 if TYPE_CHECKING:
@@ -196,6 +197,21 @@ class Engine:
             self._waiting.append(job)
             self._changed.notify_all()
         return job.stream
+
+    def race(self, messages: Sequence[Message], params: DecodingParams, conversation: str = "") -> Race:
+        """Queue the same reply twice, plain and speculative. `conversation` as in `stream`.
+
+        Raises as `stream`, and InvalidParams where there is nobody to draft (no drafter, or K = 0).
+        """
+        if params.num_speculative_tokens == 0:
+            raise InvalidParams("num_speculative_tokens", "A race needs drafts: choose a K above 0, or automatic.")
+        drafter = self._best_drafter(self._ready()) if params.drafter == "auto" else params.drafter
+        if drafter == "none":
+            raise InvalidParams("drafter", "A race needs somebody to draft: choose a drafter other than none.")
+        seed = secrets.randbits(31) if params.sampling.seed is None else params.sampling.seed
+        params = replace(params, sampling=replace(params.sampling, seed=seed), probe_every=0)
+        plain = self.stream(messages, replace(params, drafter="none", num_speculative_tokens=0))
+        return Race(plain, self.stream(messages, params, conversation))
 
     def close(self) -> None:
         """Ends all replies (CANCELLED, what was written is kept) and the thread. Safe to call twice.

@@ -31,6 +31,7 @@ from engine.events import (
     TokenDecision,
     TokenDetail,
 )
+from engine.race import Race
 from engine.stream import Stream
 
 ROUND_S = 0.01
@@ -180,15 +181,25 @@ def tokens_of(event: Event) -> tuple[Token, ...]:
 
 
 class FakeStream(Stream):
-    """Plays events from a thread at `tok_s` tokens a second (0: at once); `gate` holds it after `hold_after` tokens."""
+    """Plays events from a thread at `tok_s` tokens a second (0: at once); `gate` holds it after `hold_after` tokens.
 
-    def __init__(self, events: list[Event], tok_s: float, hold_after: int | None, gate: threading.Event) -> None:
+    stop: what ends it, its own or that of all lanes of a race.
+    """
+
+    def __init__(
+        self,
+        events: list[Event],
+        tok_s: float,
+        hold_after: int | None,
+        gate: threading.Event,
+        stop: threading.Event | None = None,
+    ) -> None:
         super().__init__()
         self._script = events
         self._tok_s = tok_s
         self._hold_after = hold_after
         self._gate = gate
-        self._stop = threading.Event()
+        self._stop = stop or threading.Event()
         threading.Thread(target=self._play, daemon=True).start()
 
     def _play(self) -> None:
@@ -225,6 +236,16 @@ class Asked:
 
 
 @dataclass
+class Raced:
+    """One call of `race`, for tests to look at."""
+
+    messages: tuple[Message, ...]
+    params: DecodingParams
+    conversation: str
+    race: Race
+
+
+@dataclass
 class FakeEngine(Engine):
     """Set the fields, then use it as an Engine. `answer` chooses the script from the last message."""
 
@@ -239,6 +260,7 @@ class FakeEngine(Engine):
     config: EngineConfig = field(default_factory=EngineConfig)
     gate: threading.Event = field(default_factory=threading.Event)
     asked: list[Asked] = field(default_factory=list)
+    raced: list[Raced] = field(default_factory=list)
 
     def status(self) -> Status:
         return self.state
@@ -258,6 +280,31 @@ class FakeEngine(Engine):
         return sum(len(split(message.content)) + 4 for message in messages)
 
     def stream(self, messages: Sequence[Message], params: DecodingParams, conversation: str = "") -> Stream:
+        playing = self._playing(messages, params)
+        events = play(self.answer(messages[-1].content), playing, params.sampling.seed or 7)
+        stream = FakeStream(events, self.tok_s, self.hold_after, self.gate)
+        self.asked.append(Asked(tuple(messages), params, conversation, stream))
+        return stream
+
+    def race(self, messages: Sequence[Message], params: DecodingParams, conversation: str = "") -> Race:
+        """The same script in both lanes, so the same text; each lane plays by itself, and cancelling one ends both."""
+        playing = replace(self._playing(messages, params), probe_every=0)
+        if playing.num_speculative_tokens == 0:
+            raise InvalidParams("num_speculative_tokens", "A race needs drafts: choose a K above 0, or automatic.")
+        if playing.drafter == "none":
+            raise InvalidParams("drafter", "A race needs somebody to draft: choose a drafter other than none.")
+        stop = threading.Event()
+
+        def lane(params: DecodingParams) -> FakeStream:
+            events = play(self.answer(messages[-1].content), params, params.sampling.seed or 7)
+            return FakeStream(events, self.tok_s, self.hold_after, self.gate, stop)
+
+        race = Race(lane(replace(playing, drafter="none", num_speculative_tokens=0)), lane(playing))
+        self.raced.append(Raced(tuple(messages), params, conversation, race))
+        return race
+
+    def _playing(self, messages: Sequence[Message], params: DecodingParams) -> DecodingParams:
+        """With the drafter that "auto" means here. Raises what the engine would refuse it with."""
         if self.state.state is not State.READY:
             raise NotReady(self.state.message or "The engine is still loading: wait for it.")
         if params.drafter not in ("auto", *self.drafters):
@@ -269,11 +316,7 @@ class FakeEngine(Engine):
         if self.busy:
             raise Busy("Too many requests wait: try again in a moment.")
         best = next(name for name in ("both", "head", "draft_model", "ngram", "none") if name in self.drafters)
-        playing = replace(params, drafter=best if params.drafter == "auto" else params.drafter)
-        events = play(self.answer(messages[-1].content), playing, params.sampling.seed or 7)
-        stream = FakeStream(events, self.tok_s, self.hold_after, self.gate)
-        self.asked.append(Asked(tuple(messages), params, conversation, stream))
-        return stream
+        return replace(params, drafter=best if params.drafter == "auto" else params.drafter)
 
     def close(self) -> None:
         self.state = Status(State.CLOSED, "ready")
