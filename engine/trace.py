@@ -25,6 +25,8 @@ sources follow from what was accepted, and the whole text from the tokens (see `
               and at the end, where there is something to say, {"special", "shown": [text, special] of the token where the
               decision has others, "draft": draft_top, "target": target_top}
     choice    [id, text, prob]
+
+Rows without the top lists (`tops=False`) are a fraction of the size and read back as replies of which these were not recorded.
 """
 
 from __future__ import annotations
@@ -58,13 +60,13 @@ MAX_ROWS = 100_000
 Row = dict[str, Any]
 
 
-def rows(events: Iterable[Event]) -> list[Row]:
+def rows(events: Iterable[Event], tops: bool = True) -> list[Row]:
     """The events of one reply, for `events` to read back."""
-    return [row(event) for event in events]
+    return [row(event, tops) for event in events]
 
 
-def row(event: Event) -> Row:
-    """One event as a JSON object."""
+def row(event: Event, tops: bool = True) -> Row:
+    """One event as a JSON object. tops: with the top lists of both sides and of the recovery, where there are some."""
     if isinstance(event, Prefilling):
         said: Row = {"e": "reading", "done": event.done, "of": event.prompt_tokens}
     elif isinstance(event, Prefilled):
@@ -74,7 +76,7 @@ def row(event: Event) -> Row:
     elif isinstance(event, Finished):
         said = {"e": "end", "reason": event.reason.value} | ({"message": event.message} if event.message else {})
     else:
-        said = _round_row(event)
+        said = _round_row(event, tops)
     return {"v": VERSION} | said
 
 
@@ -134,7 +136,7 @@ def _begin(round_: Round) -> int | None:
     return round_.tokens[0].position if round_.tokens else None
 
 
-def _round_row(round_: Round) -> Row:
+def _round_row(round_: Round, tops: bool) -> Row:
     times = (round_.draft_s, round_.verify_s, round_.sample_s, round_.total_s, round_.detail_s)
     accepted = sum(decision.outcome is Outcome.ACCEPTED for decision in round_.decisions)
     said: Row = {"e": "round", "n": round_.index, "k": round_.k_requested}
@@ -146,16 +148,17 @@ def _round_row(round_: Round) -> Row:
     said |= {"at": begin} if (begin := _begin(round_)) is not None else {}
     if round_.decisions:
         pairs = zip_longest(round_.decisions, round_.tokens[:accepted])
-        said |= {"d": [_decision_row(decision, token) for decision, token in pairs]}
+        said |= {"d": [_decision_row(decision, token, tops) for decision, token in pairs]}
     said |= {"ok": accepted} if accepted else {}
     said |= {"last": _token_row(round_.tokens[-1])} if len(round_.tokens) > accepted else {}
     said |= {"est": _short(round_.predicted_speedup)} if round_.predicted_speedup is not None else {}
     if (recovery := round_.recovery) is not None:
-        said |= {"rec": [_maybe(recovery.uniform), _top_row(recovery.top), _top_row(recovery.raw_top)]}
+        lists = (recovery.top, recovery.raw_top) if tops else ((), ())
+        said |= {"rec": [_maybe(recovery.uniform), *map(_top_row, lists)]}
     return said
 
 
-def _decision_row(decision: TokenDecision, token: Token | None) -> list[Any]:
+def _decision_row(decision: TokenDecision, token: Token | None, tops: bool) -> list[Any]:
     """token: the one that an accepted draft became."""
     said: list[Any] = [decision.id, decision.text, _short(decision.draft_prob)]
     more: Row = {"special": decision.special} if decision.special else {}
@@ -165,8 +168,8 @@ def _decision_row(decision: TokenDecision, token: Token | None) -> list[Any]:
         more |= {"shown": [token.text, token.special]}
     if (detail := decision.detail) is not None:
         said += [_short(detail.raw_target_prob), _maybe(detail.raw_draft_prob)]
-        more |= {"draft": _top_row(detail.draft_top)} if detail.draft_top else {}
-        more |= {"target": _top_row(detail.target_top)} if detail.target_top else {}
+        more |= {"draft": _top_row(detail.draft_top)} if tops and detail.draft_top else {}
+        more |= {"target": _top_row(detail.target_top)} if tops and detail.target_top else {}
     return [*said, more] if more else said
 
 

@@ -171,6 +171,27 @@ def test_the_figures_of_a_kept_reply_are_those_of_the_reply(events: tuple[Event,
         assert same(found, expected)
 
 
+@given(replies())
+@settings(max_examples=100, deadline=None)
+def test_without_top_lists_all_the_rest_reads_back(events: tuple[Event, ...]) -> None:
+    lean = json.loads(json.dumps(trace.rows(events, tops=False), allow_nan=False))
+    assert same(trace.events(lean), tuple(map(without_tops, events)))
+    assert lean == [trace.row(event, tops=False) for event in events]
+    assert trace.rows(events, tops=True) == trace.rows(events)
+
+
+def without_tops(event: Event) -> Event:
+    if not isinstance(event, Round):
+        return event
+    decisions = [
+        decision if decision.detail is None
+        else replace(decision, detail=replace(decision.detail, draft_top=(), target_top=()))
+        for decision in event.decisions
+    ]  # fmt: skip
+    recovery = event.recovery and replace(event.recovery, top=(), raw_top=())
+    return replace(event, decisions=tuple(decisions), recovery=recovery)
+
+
 def summaries_agree(events: Sequence[Event]) -> bool:
     found, expected = summarise(trace.events(carried(events))), summarise(events)
     return all(
