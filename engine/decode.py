@@ -55,15 +55,26 @@ class Lane:
     costs: Costs = field(default_factory=Costs)
 
 
-def generate(ids: Sequence[int], params: DecodingParams, lane: Lane) -> Iterator[Event]:
+def generate(
+    ids: Sequence[int],
+    params: DecodingParams,
+    lane: Lane,
+    prefilled: Prefilled | None = None,
+    when_read: Callable[[Prefilled], None] | None = None,
+) -> Iterator[Event]:
     """The events of one reply to the prompt `ids`; always ends with `Finished`.
 
+    when_read is told of the prompt's end before a stop string may hold that event back, or cut it. prefilled: what it was
+    told by another reply of the same seed and settings, which has read the prompt into the cache of which this lane has a
+    copy: nothing is read or drawn again.
     params.sampling.seed must be set. Raises ContextFull at once (before the first event) when the prompt leaves no room.
     """
     if len(ids) >= lane.model.context_len:
         raise ContextFull(len(ids), lane.model.context_len)
     stops = (*params.stop, *lane.tokenizer.stop_strings)
-    return cut_at_stop_strings(_Reply(ids, params, lane).events(), stops)
+    reply = _Reply(ids, params, lane)
+    first = reply.read(when_read) if prefilled is None else reply.resume(prefilled)
+    return cut_at_stop_strings(reply.events(first), stops)
 
 
 class _Reply:
@@ -86,9 +97,10 @@ class _Reply:
 
     # -- the loop ---------------------------------------------------------------------------------------------------
 
-    def events(self) -> Iterator[Event]:
+    def events(self, first: Iterator[Event]) -> Iterator[Event]:
+        """first: the events up to the first token, by `read` or `resume`."""
         try:
-            yield from self._prefill()
+            yield from first
             index = 1
             while (reason := self._end()) is None:
                 yield self._emit_round(index)
@@ -116,7 +128,13 @@ class _Reply:
     def _finished(self, reason: FinishReason, message: str = "") -> Finished:
         return Finished(reason, "".join(self.text), tuple(self.ids[self.prompt_len :]), message)
 
-    def _prefill(self) -> Iterator[Event]:
+    def resume(self, prefilled: Prefilled) -> Iterator[Event]:
+        """The prompt has been read by somebody else, who drew the first token as well."""
+        if prefilled.token is not None:
+            self._emit([prefilled.token.id], [prefilled.token.source])
+        yield prefilled
+
+    def read(self, when_read: Callable[[Prefilled], None] | None = None) -> Iterator[Event]:
         """Reads the prompt in pieces, so that others get their turn and a cancel is seen, then draws the first token."""
         model, cache = self.lane.model, self.lane.cache
         cached = min(common_prefix(cache.ids, self.ids), len(self.ids) - 1)
@@ -139,7 +157,10 @@ class _Reply:
         spent_s += perf_counter() - begin_s
         if self.params.detail != Detail.OFF:
             token = replace(token, raw_prob=model.raw_probs(logits, [0], [token_id])[0])
-        yield Prefilled(self.prompt_len, cached, token, self.seed, spent_s)
+        prefilled = Prefilled(self.prompt_len, cached, token, self.seed, spent_s)
+        if when_read is not None:
+            when_read(prefilled)
+        yield prefilled
 
     def _emit_round(self, index: int) -> Round:
         """One draft - verify - emit step."""

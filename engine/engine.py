@@ -16,19 +16,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from engine.config import DRAFTER_WORDS, DecodingParams, EngineConfig, Message
-from engine.errors import (
-    BROKEN,
-    Busy,
-    ContextFull,
-    EngineError,
-    InvalidParams,
-    LoadError,
-    NotReady,
-    PairMismatch,
-)
+from engine.errors import Busy, ContextFull, EngineError, InvalidParams, LoadError, NotReady, PairMismatch
 from engine.events import Event, Finished, FinishReason, Prefilled
-from engine.race import Race
-from engine.stream import Stream
+from engine.race import Race, events_of
+from engine.stream import Stream, attempt
 
 if TYPE_CHECKING:
     from engine.costs import Costs
@@ -100,16 +91,24 @@ Loader = Callable[[EngineConfig, Progress], Pair]
 
 @dataclass(slots=True)
 class _Job:
-    """One request on the engine thread. `events` is made when its first turn comes."""
+    """One request on the engine thread: a reply, or the two of a race. `events` is made when its first turn comes.
+
+    streams: those that have not ended yet.
+    """
 
     ids: list[int]
     params: DecodingParams
     conversation: str
-    stream: Stream
+    streams: list[Stream]
     submitted_s: float
-    events: Iterator[Event] | None = None
+    race: Race | None = None
+    events: Iterator[tuple[Stream, Event]] | None = None
     queued_s: float = 0.0
     leases: tuple[tuple[str, Cache], ...] = ()
+
+    @property
+    def cancelled(self) -> bool:
+        return self.race.cancelled if self.race else self.streams[0].cancelled
 
 
 class Engine:
@@ -173,6 +172,31 @@ class Engine:
 
         Raises NotReady, InvalidParams (unknown drafter, too many tokens asked for), ContextFull, and Busy when too many wait.
         """
+        stream = Stream()
+        self._submit(self._job(messages, params, conversation, [stream]))
+        return stream
+
+    def race(self, messages: Sequence[Message], params: DecodingParams, conversation: str = "") -> Race:
+        """Queue one prompt's reply twice, plain and as `params` say, with one seed and without probes; see `race.Race`.
+
+        The prompt is read once; times that are told of it are the same in both. `conversation` is what the speculative reply
+        reuses, as in `stream`; nothing is kept of the plain one.
+        Raises as `stream`, and InvalidParams where there is nobody to draft (no drafter, or K = 0).
+        """
+        if params.num_speculative_tokens == 0:
+            raise InvalidParams("num_speculative_tokens", "A race needs drafts: choose a K above 0, or automatic.")
+        race = Race()
+        job = self._job(messages, replace(params, probe_every=0), conversation, [race.plain, race.speculative])
+        if job.params.drafter == "none":
+            raise InvalidParams("drafter", "A race needs somebody who drafts: choose a drafter other than none.")
+        job.race = race
+        self._submit(job)
+        return race
+
+    def _job(
+        self, messages: Sequence[Message], params: DecodingParams, conversation: str, streams: list[Stream]
+    ) -> _Job:
+        """The request, checked and complete. Raises what `stream` raises but Busy."""
         pair, facts = self._ready(), self.facts()
         if params.drafter == "auto":
             params = replace(params, drafter=self._best_drafter(pair))
@@ -189,29 +213,16 @@ class Engine:
             raise ContextFull(len(ids), facts.context_len)
         if params.sampling.seed is None:
             params = replace(params, sampling=replace(params.sampling, seed=secrets.randbits(31)))
-        job = _Job(ids, params, conversation, Stream(), perf_counter())
+        return _Job(ids, params, conversation, streams, perf_counter())
+
+    def _submit(self, job: _Job) -> None:
+        """Raises NotReady, Busy."""
         with self._changed:
             self._ready()  # it may have been closed while the prompt was read
             if len(self._waiting) >= self.config.max_waiting:
                 raise Busy(f"{len(self._waiting)} requests are waiting already: please try again in a minute.")
             self._waiting.append(job)
             self._changed.notify_all()
-        return job.stream
-
-    def race(self, messages: Sequence[Message], params: DecodingParams, conversation: str = "") -> Race:
-        """Queue the same reply twice, plain and speculative. `conversation` as in `stream`.
-
-        Raises as `stream`, and InvalidParams where there is nobody to draft (no drafter, or K = 0).
-        """
-        if params.num_speculative_tokens == 0:
-            raise InvalidParams("num_speculative_tokens", "A race needs drafts: choose a K above 0, or automatic.")
-        drafter = self._best_drafter(self._ready()) if params.drafter == "auto" else params.drafter
-        if drafter == "none":
-            raise InvalidParams("drafter", "A race needs somebody to draft: choose a drafter other than none.")
-        seed = secrets.randbits(31) if params.sampling.seed is None else params.sampling.seed
-        params = replace(params, sampling=replace(params.sampling, seed=seed), probe_every=0)
-        plain = self.stream(messages, replace(params, drafter="none", num_speculative_tokens=0))
-        return Race(plain, self.stream(messages, params, conversation))
 
     def close(self) -> None:
         """Ends all replies (CANCELLED, what was written is kept) and the thread. Safe to call twice.
@@ -265,7 +276,8 @@ class Engine:
         with self._changed:
             left, self._active, self._waiting = [*self._active, *self._waiting], [], deque()
         for job in left:
-            job.stream.cancel()
+            for stream in job.streams:
+                stream.cancel()
             while self._step(job):
                 pass
 
@@ -312,37 +324,43 @@ class Engine:
             while self._waiting and len(self._active) < MAX_ACTIVE:
                 self._active.append(self._waiting.popleft())
             # Nobody should wait for a place in order to leave the queue.
-            gone = [job for job in self._waiting if job.stream.cancelled]
+            gone = [job for job in self._waiting if job.cancelled]
             for job in gone:
                 self._waiting.remove(job)
         for job in gone:
-            job.stream.put(Finished(FinishReason.CANCELLED, "", ()))
+            self._give(job, job.streams, Finished(FinishReason.CANCELLED, "", ()))
         for job in list(self._active):
             if not self._step(job):
                 self._active.remove(job)
 
     def _step(self, job: _Job) -> bool:
-        """Run a reply up to its next event; False when it is over. Whatever happens in it, the thread lives on."""
-        try:
+        """Run a request up to its next event; False when it is over. Whatever happens in it, the thread lives on."""
+
+        def step() -> tuple[Stream, Event]:
             if job.events is None:
                 job.events = self._begin(job)
-            event = next(job.events)
-        except Exception as error:
-            if not isinstance(error, EngineError):
-                log.exception("a reply failed")
-            message = str(error) if isinstance(error, EngineError) else BROKEN
-            event = Finished(FinishReason.ERROR, "", (), message)
+            return next(job.events)
+
+        made = attempt(step)
+        streams, event = (job.streams, made) if isinstance(made, Finished) else ([made[0]], made[1])
+        self._give(job, streams, event)
+        return bool(job.streams)
+
+    def _give(self, job: _Job, streams: Sequence[Stream], event: Event) -> None:
+        """Put an event of a request into its streams. Before its last one, all that it holds goes back."""
         if isinstance(event, Prefilled):
             event = replace(event, queued_s=job.queued_s)
         if isinstance(event, Finished):
+            job.streams = [stream for stream in job.streams if stream not in streams]
+        if not job.streams:
             for key, cache in job.leases:
                 self._pool.release(key, cache)
-            # The generator knows the job through its lane: left alone, the cache would wait for a garbage collection.
+            # The generators know the job through their lanes: left alone, the caches would wait for a garbage collection.
             job.events, job.leases = iter(()), ()
-        job.stream.put(event)
-        return not isinstance(event, Finished)
+        for stream in streams:
+            stream.put(event)
 
-    def _begin(self, job: _Job) -> Iterator[Event]:
+    def _begin(self, job: _Job) -> Iterator[tuple[Stream, Event]]:
         from engine.decode import Lane, generate
 
         assert self._pair is not None
@@ -350,8 +368,11 @@ class Engine:
         drafter = self._drafter(job, self._pair)
         cache = self._pool.acquire(job.conversation, drafter.feature_layers if drafter else ())
         job.leases += ((job.conversation, cache),)
-        lane = Lane(self._model, cache, self._pair.target.tokenizer, drafter, lambda: job.stream.cancelled, self._costs)
-        return generate(job.ids, job.params, lane)
+        lane = Lane(self._model, cache, self._pair.target.tokenizer, drafter, lambda: job.cancelled, self._costs)
+        if job.race is not None:
+            return events_of(job.race, job.ids, job.params, lane)
+        [stream] = job.streams
+        return ((stream, event) for event in generate(job.ids, job.params, lane))
 
     def _drafter(self, job: _Job, pair: Pair) -> Drafter | None:
         """Who drafts this reply; nobody for plain decoding. Caches that it leases go back when the reply is over."""

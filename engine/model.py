@@ -108,6 +108,14 @@ class Cache:
             raise EngineError(f"This cache holds no features for positions {begin} to {end}: run a forward over them.")
         return self._features[begin:end]
 
+    @torch.inference_mode()
+    def copy(self) -> Cache:
+        """The same tokens with storage of its own, and no features: what plain decoding needs to go on from here."""
+        copy = Cache()
+        copy.ids = list(self.ids)
+        copy._layers = {layer: (keys.clone(), values.clone()) for layer, (keys, values) in self._layers.items()}
+        return copy
+
     def clear(self) -> None:
         """Forget everything, storage and all: a bad number in it would spoil what only a mask keeps from being seen."""
         self.ids.clear()

@@ -6,10 +6,22 @@ viewer shows from the lanes' own clocks is then what each would have shown alone
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from engine.stream import Stream
+from engine.config import DecodingParams
+from engine.events import Event, Finished, FinishReason, Prefilled, Prefilling, Round
+from engine.stream import Stream, attempt
+
+if TYPE_CHECKING:
+    from engine.decode import Lane
+
+TURN_S = 0.05
+"""Seconds of its own compute that a lane has before the other may go on: a few rounds, so that neither starves, and what
+a change of lanes costs is spread over several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +50,80 @@ class Race:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The lane that goes on, until its own clock shows `until_s`."""
+
+    lane: str
+    until_s: float
+
+
+def following(turn: Turn, clocks: Mapping[str, float], turn_s: float = TURN_S) -> Turn:
+    """Whose turn it is. clocks: seconds of own compute of each lane that still runs, at least one.
+
+    A turn is played to its end; then the lane that is behind begins one, the first of equals. So while both run their
+    clocks are never further apart than a turn and the one event that goes beyond it.
+    """
+    if turn.lane in clocks and clocks[turn.lane] < turn.until_s:
+        return turn
+    behind = min(clocks, key=clocks.__getitem__)
+    return Turn(behind, clocks[behind] + turn_s)
+
+
+def events_of(race: Race, ids: Sequence[int], params: DecodingParams, lane: Lane) -> Iterator[tuple[Stream, Event]]:
+    """The events of both replies to the prompt `ids`, and whose they are; ends when both have ended.
+
+    lane: the speculative reply's, which reads the prompt; the plain one goes on from a copy of its cache, by itself.
+    """
+    from engine.decode import generate
+
+    read: list[Prefilled] = []
+
+    def plain() -> Iterator[Event]:
+        if not read:  # it ended before the prompt did
+            yield Finished(FinishReason.CANCELLED, "", ())
+            return
+        own = replace(lane, cache=lane.cache.copy(), drafter=None)
+        own.model.synchronize()
+        yield from generate(ids, replace(params, drafter="none", num_speculative_tokens=0), own, read[0])
+
+    return play(race, generate(ids, params, lane, when_read=read.append), plain())
+
+
+def play(race: Race, speculative: Iterator[Event], plain: Iterator[Event]) -> Iterator[tuple[Stream, Event]]:
+    """Both lanes' events in the order in which they are made, by turns; `plain` is not begun before the prompt is read.
+
+    How far the speculative lane has read it is told to both.
+    A lane that breaks ends with an error, and the other is cancelled.
+    """
+    first = _next(speculative)
+    while isinstance(first, Prefilling):
+        yield race.plain, first
+        yield race.speculative, first
+        first = _next(speculative)
+    streams = {"speculative": race.speculative, "plain": race.plain}
+    events = {"speculative": chain([first], speculative), "plain": plain}
+    clocks = dict.fromkeys(streams, 0.0)
+    turn = Turn("speculative", 0.0)
+    while clocks:
+        turn = following(turn, clocks)
+        event = _next(events[turn.lane])
+        clocks[turn.lane] += _own_s(event)
+        if isinstance(event, Finished):
+            del clocks[turn.lane]
+            if event.reason is FinishReason.ERROR:
+                race.cancel()
+        yield streams[turn.lane], event
+
+
+def _next(events: Iterator[Event]) -> Event:
+    return attempt(lambda: next(events))
+
+
+def _own_s(event: Event) -> float:
+    """Seconds of compute that an event adds to its lane's clock."""
+    if isinstance(event, Prefilled):
+        return event.ttft_s
+    return event.total_s if isinstance(event, Round) else 0.0

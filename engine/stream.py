@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
+from typing import TypeVar
 
-from engine.events import Event, Finished
+from engine.errors import BROKEN, EngineError
+from engine.events import Event, Finished, FinishReason
+
+log = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+
+def attempt(step: Callable[[], _Result]) -> _Result | Finished:
+    """What the step returns, or the end of a reply that it broke: what nobody expected is logged, and told in our words."""
+    try:
+        return step()
+    except EngineError as error:
+        return Finished(FinishReason.ERROR, "", (), str(error))
+    except Exception:
+        log.exception("a reply failed")
+        return Finished(FinishReason.ERROR, "", (), BROKEN)
 
 
 class Stream:
