@@ -24,6 +24,112 @@ TEXT: dict[str, tuple[str, str]] = {
         "{weights}; {kernel}; {device}, {threads} threads; reads up to {context_len} tokens",
         "{weights}；{kernel}；{device}，{threads} 线程；最多读 {context_len} 个 token",
     ),
+    # the views besides the chat
+    "tab.label": ("Views", "页面"),
+    "tab.chat": ("Chat", "对话"),
+    "tab.race": ("Race", "赛跑"),
+    "tab.inspect": ("Inspect", "细看"),
+    "watch.glance": ("Watch a recorded race", "先看一场录下来的赛跑"),
+    "watch.glance.more": ("Race it yourself", "自己跑一场"),
+    "watch.gain": ("Speed-up so far", "目前提速"),
+    "watch.lost": (
+        "The server no longer has this recording, so it cannot look inside: run or open it again.",
+        "服务器上已经没有这段记录，无法细看：请重新运行或打开。",
+    ),
+    "watch.inside": ("Inside a round", "看一轮的内部"),
+    "watch.inside.hint": (
+        "Press a word, or go into a lane with Tab and use ← and →.",
+        "点一个词；或者用 Tab 走进一条跑道，再按 ← 和 →。",
+    ),
+    "watch.unfinished": (
+        "This reply is still being written: look inside when it is done.",
+        "这个回答还在写：写完再来细看。",
+    ),
+    "watch.transport": ("Play", "播放"),
+    "watch.restart": ("From the start", "从头开始"),
+    "watch.back": ("One round back", "退一轮"),
+    "watch.play": ("Play or pause", "播放或暂停"),
+    "watch.step": ("One round on", "进一轮"),
+    "watch.end": ("To the end", "到结尾"),
+    "watch.speeds": ("How fast it plays", "播放速度"),
+    "watch.speed.live": ("as it runs", "随时更新"),
+    "watch.speed.real": ("real speed", "真实速度"),
+    "watch.speed.slow": ("1/4", "1/4"),
+    "watch.speed.slower": ("1/16", "1/16"),
+    "watch.mode.live": (
+        "Live. The lanes take turns on this machine; each clock counts only its own lane's work.",
+        "现场。两条跑道轮流使用这台机器，各自的时钟只计自己的用时。",
+    ),
+    "watch.mode.real": (
+        "Replay at real speed: each lane as fast as it was on its own.",
+        "按真实速度回放：每条跑道都和单独运行时一样快。",
+    ),
+    "watch.mode.slow": (
+        "Slow motion, a quarter of the real speed. The figures are the real ones.",
+        "慢动作，真实速度的四分之一。数字都是真实测得的。",
+    ),
+    "watch.mode.slower": (
+        "Slow motion, a sixteenth of the real speed. The figures are the real ones.",
+        "慢动作，真实速度的十六分之一。数字都是真实测得的。",
+    ),
+    "watch.mode.done": ("At the end.", "已到结尾。"),
+    "watch.save.trace": ("Save as a file to replay", "存成可回放的文件"),
+    "watch.save.page": ("Save as a web page", "存成网页"),
+    "watch.say.nothing": ("There is no reply in this chat yet.", "这个对话里还没有回答。"),
+    "watch.say.no-race": ("Nothing has been raced yet.", "还没有跑过。"),
+    "watch.say.too-large": (
+        "This file is too large for a saved reply (20 MB at most).",
+        "这个文件太大了，不会是存下来的回答（最多 20 MB）。",
+    ),
+    "watch.say.unanswered": (
+        "The server does not answer: is it still running? Try again.",
+        "服务器没有回应：它还在运行吗？请再试一次。",
+    ),
+    "watch.say.recorded": ("Recorded", "录制于"),
+    "watch.say.prompt": ("Prompt", "提示词"),
+    "race.title": ("Two answers, one machine", "同一台机器，两种写法"),
+    "race.lead": (
+        "The same prompt, written twice: word by word, and with guesses that are checked in one go.",
+        "同一个提示词写两遍：一遍逐词写，一遍先猜后核对。",
+    ),
+    "race.prompt": ("Prompt", "提示词"),
+    "race.k.help": ("Guesses in a round (K)", "每轮猜几个（K）"),
+    "race.auto": ("auto", "自动"),
+    "race.length": ("Tokens, at most", "最多 token 数"),
+    "race.dice": ("same dice", "同一副骰子"),
+    "race.dice.help": (
+        "Above temperature 0 both lanes draw with the same random numbers, so that both must write the same text.",
+        "温度大于 0 时，两条跑道用同一组随机数来抽取，于是必定写出同样的文字。",
+    ),
+    "race.go": ("Race", "开跑"),
+    "race.stop": ("Stop", "停止"),
+    "race.rest": (
+        "Everything else is as in the chat's settings.",
+        "其他设置与对话里的相同。",
+    ),
+    "race.nobody": (
+        "A race needs somebody who guesses: choose a drafter and K above 0 in the chat's settings.",
+        "赛跑需要有人来猜：请在对话的设置里选一个起草者，并让 K 大于 0。",
+    ),
+    "source.chat": ("This chat's latest reply", "当前对话的最新回答"),
+    "source.race": ("The latest race", "最近一场赛跑"),
+    "source.shipped-chat": ("Recorded: a chat", "录像：聊天"),
+    "source.shipped-code": ("Recorded: code", "录像：代码"),
+    "source.shipped-bad": ("Recorded: where it does not help", "录像：帮不上忙的时候"),
+    "source.file": ("Open a saved file", "打开存下的文件"),
+    "inspect.title": ("Look inside", "细看每一轮"),
+    "inspect.lead": (
+        "Every word, every guess, and why it was kept or thrown away.",
+        "每个词、每次猜测，以及它为什么被留下或丢掉。",
+    ),
+    "lane.name.plain": ("Plain, word by word", "普通：逐词写"),
+    "lane.name.speculative": ("With guesses", "先猜后核对"),
+    "lane.name.reply": ("The reply", "回答"),
+    "lane.speed": ("tokens/s", "token/秒"),
+    "lane.tokens": ("tokens", "个 token"),
+    "lane.clock": ("own time", "自己的用时"),
+    "lane.first": ("finished first", "先到终点"),
+    "act.inspect": ("Look inside", "细看"),
     # what the engine says about a model that lacks something, word for word
     "note.no_template": (
         "This model has no chat template, so it sees the conversation as plain User: and Assistant: lines.",
@@ -427,6 +533,86 @@ TEXT: dict[str, tuple[str, str]] = {
         "Computing after the first token, plain measurements included.",
         "首个 token 之后的计算时间，包括测普通解码的部分。",
     ),
+    "charts.race": ("Charts", "图表"),
+    "charts.timeline": ("Round by round", "一轮一轮看"),
+    "charts.cumulative": ("Tokens over time", "随时间写出的 token"),
+    "charts.accepted": ("Right in a row", "连续猜中几个"),
+    "charts.scatter": ("How sure both models were", "两个模型各有多大把握"),
+    "charts.lane.plain": ("plain", "普通"),
+    "charts.lane.speculative": ("with guesses", "带猜测"),
+    "charts.lane.reply": ("reply", "回答"),
+    "charts.axis.own": ("computing time, s", "计算时间（秒）"),
+    "charts.axis.passes": ("share of passes", "占全部前向的比例"),
+    "charts.axis.row": ("guesses right in a row", "连续猜中的个数"),
+    "charts.axis.small": ("small model's probability", "小模型给的概率"),
+    "charts.axis.big": ("big model's", "大模型给的概率"),
+    "charts.even": ("equally sure", "把握相同"),
+    "charts.round": ("whole round", "整轮"),
+    "charts.end": ("in all", "总共"),
+    "charts.mean": ("mean", "平均"),
+    "charts.timeline.both": (
+        "The latest stretch that both have, {start} to {end} s: guessing wrote {spec} {spec:token|tokens} in {spec_n} "
+        "{spec_n:round|rounds}, plain decoding {plain} in {plain_n}. The number in a bar is what that round wrote.",
+        "两边都有的最近一段，{start} 到 {end} 秒：带猜测的一边 {spec_n} 轮写了 {spec} 个 token，普通解码 {plain_n} 轮写了 {plain} 个。"
+        "条里的数字是那一轮写的 token 数。",
+    ),
+    "charts.timeline.one": (
+        "The latest stretch, {start} to {end} s: {n} {n:round|rounds} wrote {tokens} {tokens:token|tokens}. "
+        "The number in a bar is what that round wrote.",
+        "最近一段，{start} 到 {end} 秒：{n} 轮写了 {tokens} 个 token。条里的数字是那一轮写的 token 数。",
+    ),
+    "charts.timeline.table": ("Mean of a whole round in this stretch.", "这一段里每一整轮的平均值。"),
+    "charts.cumulative.both": (
+        "After {end} s of computing, guessing had written {spec} {spec:token|tokens} and plain decoding {plain}: "
+        "the distance between the lines.",
+        "各算了 {end} 秒时，带猜测的一边写了 {spec} 个 token，普通解码写了 {plain} 个：两条线之间的距离就是差距。",
+    ),
+    "charts.cumulative.one": (
+        "{tokens} {tokens:token|tokens} in {end} s of computing.",
+        "算了 {end} 秒，写了 {tokens} 个 token。",
+    ),
+    "charts.cumulative.table": (
+        "Tokens written by the computing time of each, reading the prompt included.",
+        "按各自的计算时间（含读提示词）统计已写的 token。",
+    ),
+    "charts.passes.mean": (
+        "{n} {n:pass|passes} of the big model wrote {tokens} {tokens:token|tokens}, {mean} each; plain decoding writes 1 a pass.",
+        "大模型前向 {n} 次，写了 {tokens} 个 token，平均每次 {mean} 个；普通解码每次写 1 个。",
+    ),
+    "charts.passes.table": (
+        "Passes of the big model by the tokens that they wrote.",
+        "按写出的 token 数统计大模型的前向。",
+    ),
+    "charts.accepted.mean": (
+        "{mean} guesses in a row were right on average; {whole} of {n} {n:round|rounds} had every guess right.",
+        "平均连续猜中 {mean} 个；{n} 轮里有 {whole} 轮全部猜中。",
+    ),
+    "charts.accepted.table": (
+        "Rounds with guesses by how many were right before the first wrong one.",
+        "按第一个猜错之前猜中的个数统计有猜测的轮。",
+    ),
+    "charts.scatter.none": (
+        "No guess by a model has been checked here; copies of earlier text have no probability.",
+        "这里还没有检查过模型的猜测；从前文抄来的猜测没有概率。",
+    ),
+    "charts.scatter.undetailed": (
+        "The probabilities of the guesses were not recorded.",
+        "没有记录这些猜测的概率。",
+    ),
+    "charts.scatter.own": (
+        "The models' own probabilities, since the settings leave only one token each time. The big model gave accepted guesses "
+        "{accepted} on average, rejected ones {rejected}. {drawn} of {n} are drawn.",
+        "两个模型本来的概率，因为按设置每次只留一个 token。大模型给接受的猜测平均 {accepted}，给拒绝的 {rejected}。共 {n} 个，画出 {drawn} 个。",
+    ),
+    "charts.scatter.compared": (
+        "Probabilities after temperature and filters, as they were compared. The big model gave accepted guesses {accepted} on "
+        "average, rejected ones {rejected}. {drawn} of {n} are drawn.",
+        "经过温度和筛选之后、核对时比较的概率。大模型给接受的猜测平均 {accepted}，给拒绝的 {rejected}。共 {n} 个，画出 {drawn} 个。",
+    ),
+    "charts.scatter.table": (
+        "Guesses by the small model's probability.",
+        "按小模型给的概率统计猜测。",
+    ),
     # settings: groups, presets, corrections
     "group.decoding": ("Decoding", "解码"),
     "group.sampling": ("Sampling", "采样"),
@@ -722,6 +908,35 @@ TEXT: dict[str, tuple[str, str]] = {
     # prose
     "prose.code": ("Code", "代码"),
     "prose.table": ("Table", "表格"),
+    # a recording as a file
+    "trace.foreign": (
+        "This file is no trace of Greenlight. Open one that was saved here with “Save as a file to replay”.",
+        "这不是 Greenlight 的回放文件。请打开用“存成可回放的文件”存下来的文件。",
+    ),
+    "trace.version": (
+        "This trace was saved by another version of Greenlight, and this one cannot read it. Record it again.",
+        "这个回放文件是别的版本的 Greenlight 存的，当前版本读不了。请重新录一次。",
+    ),
+    "trace.long": (
+        "This file is too long for a trace: {limit} million characters at most.",
+        "这个文件太长，不会是回放文件：最多 {limit} 百万个字符。",
+    ),
+    "trace.broken": (
+        "This file is cut off, or no JSON at all. Copy or save it again.",
+        "这个文件不完整，或者根本不是 JSON。请重新复制或保存一次。",
+    ),
+    "trace.lanes": (
+        "A trace holds one reply, or a race of two: plain and speculative. This file holds something else.",
+        "回放文件里应该是一段回答，或者普通和推测两条跑道。这个文件里不是。",
+    ),
+    "trace.damaged": (
+        "This trace is damaged or was changed by hand: what it says does not fit together. Save or record it again.",
+        "这个回放文件损坏了，或者被人改过：里面的内容对不上。请重新保存或录一次。",
+    ),
+    "trace.missing": (
+        "The recording “{name}” did not come with this copy of Greenlight. Run a race of your own instead.",
+        "这份 Greenlight 里没有录好的“{name}”。可以自己跑一场。",
+    ),
 }
 
 
