@@ -72,6 +72,11 @@ TEXT: dict[str, tuple[str, str]] = {
         "Slow motion, a sixteenth of the real speed. The figures are the real ones.",
         "慢动作，真实速度的十六分之一。数字都是真实测得的。",
     ),
+    "watch.mode.paused": ("Paused.", "已暂停。"),
+    "watch.mode.held": (
+        "Paused here; the race itself goes on and is recorded.",
+        "画面停在这里；赛跑仍在继续，并会录下来。",
+    ),
     "watch.mode.done": ("At the end.", "已到结尾。"),
     "watch.save.trace": ("Save as a file to replay", "存成可回放的文件"),
     "watch.save.page": ("Save as a web page", "存成网页"),
@@ -552,14 +557,14 @@ TEXT: dict[str, tuple[str, str]] = {
     "charts.mean": ("mean", "平均"),
     "charts.timeline.both": (
         "The latest stretch that both have, {start} to {end} s: guessing wrote {spec} {spec:token|tokens} in {spec_n} "
-        "{spec_n:round|rounds}, plain decoding {plain} in {plain_n}. The number in a bar is what that round wrote.",
+        "{spec_n:round|rounds}, plain decoding {plain} in {plain_n}. Where there is room, a bar tells what its round wrote.",
         "两边都有的最近一段，{start} 到 {end} 秒：带猜测的一边 {spec_n} 轮写了 {spec} 个 token，普通解码 {plain_n} 轮写了 {plain} 个。"
-        "条里的数字是那一轮写的 token 数。",
+        "放得下时，条里的数字是那一轮写的 token 数。",
     ),
     "charts.timeline.one": (
         "The latest stretch, {start} to {end} s: {n} {n:round|rounds} wrote {tokens} {tokens:token|tokens}. "
-        "The number in a bar is what that round wrote.",
-        "最近一段，{start} 到 {end} 秒：{n} 轮写了 {tokens} 个 token。条里的数字是那一轮写的 token 数。",
+        "Where there is room, a bar tells what its round wrote.",
+        "最近一段，{start} 到 {end} 秒：{n} 轮写了 {tokens} 个 token。放得下时，条里的数字是那一轮写的 token 数。",
     ),
     "charts.timeline.table": ("Mean of a whole round in this stretch.", "这一段里每一整轮的平均值。"),
     "charts.cumulative.both": (
@@ -937,6 +942,98 @@ TEXT: dict[str, tuple[str, str]] = {
         "The recording “{name}” did not come with this copy of Greenlight. Run a race of your own instead.",
         "这份 Greenlight 里没有录好的“{name}”。可以自己跑一场。",
     ),
+    # verdict: what a race came to
+    "verdict.label": ("How it came out", "结果"),
+    "verdict.faster": (
+        "the plain speed here, counted after the first token.",
+        "和普通解码相比的速度，从首个 token 之后算起。",
+    ),
+    "verdict.same": (
+        "the plain speed: guessing made hardly a difference here.",
+        "和普通解码相比的速度：在这里猜不猜差不多。",
+    ),
+    "verdict.slower": (
+        "the plain speed here: the guesses cost more than they saved.",
+        "和普通解码相比的速度：在这里，猜花掉的时间比省下的多。",
+    ),
+    "verdict.doubtful": (
+        "That is more than guessing can give ({tokens} tokens a pass): the machine was busy while plain decoding ran.",
+        "这高过了推测能带来的上限（每遍计算 {tokens} 个 token）：普通解码跑的时候机器正忙。",
+    ),
+    "verdict.unknown": (
+        "No speed-up to tell: speed counts after the first token, and a lane has nothing behind it.",
+        "没法比较速度：速度从首个 token 之后算起，而有一条跑道后面没有写。",
+    ),
+    "verdict.cut": (
+        "A lane was stopped or broke off, so all figures are of what was written until then.",
+        "有一条跑道中途停下了，所以数字只包括停下之前写的部分。",
+    ),
+    "verdict.table": ("Both lanes in figures", "两条跑道的数据"),
+    "verdict.table.reply": ("The reply in figures", "这段回答的数据"),
+    "verdict.reply": ("this reply", "这段回答"),
+    "verdict.figure": ("figure", "数据"),
+    "verdict.time": ("whole time", "总用时"),
+    "verdict.first": ("until the first token", "首个 token 用时"),
+    "verdict.speed": ("tokens/s after it", "之后每秒 token 数"),
+    "verdict.tokens": ("tokens", "token 数"),
+    "verdict.passes": ("forward passes of the model", "大模型计算了几遍"),
+    "verdict.passes.help": ("one reads the prompt, each round is one more", "读提示一遍，之后每轮一遍"),
+    "verdict.alpha": ("acceptance α", "接受率 α"),
+    "verdict.alpha.help": ("guesses accepted / checked", "接受数 ÷ 检查数"),
+    "verdict.tau": ("tokens a round with guesses, τ", "有猜测的轮，每轮 token 数 τ"),
+    "verdict.none": ("none", "没有"),
+    "verdict.text.same": ("Same text: yes, {count} of {count} tokens.", "文字相同：是，{count} 个 token 全部一样。"),
+    "verdict.text.nothing": ("No text to compare: neither lane wrote a token.", "没有可比的文字：两条跑道都没写。"),
+    "verdict.text.one": (
+        "No text to compare: only one lane wrote anything.",
+        "没有可比的文字：只有一条跑道写了东西。",
+    ),
+    "verdict.text.so_far.plain": (
+        "Same text so far: yes, {count} of {count} tokens. The plain lane ended earlier.",
+        "到此为止文字相同：是，{count} 个 token 全部一样。普通解码那条先停了。",
+    ),
+    "verdict.text.so_far.speculative": (
+        "Same text so far: yes, {count} of {count} tokens. The speculative lane ended earlier.",
+        "到此为止文字相同：是，{count} 个 token 全部一样。推测解码那条先停了。",
+    ),
+    "verdict.text.parted": (
+        "Same text: no. The first {count} {count:token is|tokens are} the same; then plain wrote “{plain}”, and speculative “{speculative}”.",
+        "文字相同：否。前 {count} 个 token 一样；接着普通解码写的是“{plain}”，推测解码写的是“{speculative}”。",
+    ),
+    "verdict.text.parted.first": (
+        "Same text: no. Plain begins with “{plain}”, speculative with “{speculative}”.",
+        "文字相同：否。普通解码开头是“{plain}”，推测解码开头是“{speculative}”。",
+    ),
+    "verdict.margin": (
+        "To the plain lane the two lay {margin} apart in logits ({plain} against {speculative} in probability, before "
+        "temperature and filters).",
+        "在普通解码那条看来，这两个的 logits 相差 {margin}（温度和过滤之前，概率是 {plain} 对 {speculative}）。",
+    ),
+    "verdict.why.draws": (
+        "That is as it should be: at temperature {temperature} every reply is a fresh draw, and rejection sampling spends "
+        "chance differently than plain decoding. Both texts are equally the model's own. With “same dice” they would agree.",
+        "这是正常的：温度为 {temperature} 时，每次回答都是重新抽的，而拒绝采样用随机数的方式和普通解码不一样。两段文字都是大模型自己会写的。"
+        "想让它们一致，就选“同一副骰子”。",
+    ),
+    "verdict.why.rounding": (
+        "The kernels are not proven exact here: checking several tokens at once may round differently than one at a time, and "
+        "where two tokens are nearly even, that decides.",
+        "这里的计算内核没有证明逐位一致：一次检查几个 token 和一次算一个，舍入可能不同；两个 token 差不多可能时，这一点差别就决定了写哪个。",
+    ),
+    "verdict.why.settings": (
+        "The lanes were not run with the same settings and seed, so they need not agree.",
+        "两条跑道的设置和种子不一样，所以文字不必相同。",
+    ),
+    "verdict.why.fault": (
+        "With these settings and exact kernels that should not happen. Please report it, with the saved trace.",
+        "按这些设置和逐位一致的内核，本不该这样。请附上回放文件告诉我们。",
+    ),
+    "verdict.why.unknown": (
+        "Why cannot be told: what wrote these lanes was not recorded.",
+        "原因说不准：没有记录这两条跑道是用什么写的。",
+    ),
+    "verdict.again": ("Race again with", "再跑一场："),
+    "verdict.again.auto": ("K chosen automatically", "自动选 K"),
 }
 
 
