@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -20,9 +20,10 @@ from engine.engine import Engine
 from engine.errors import EngineError
 from engine.events import Event, Finished, FinishReason, Prefilled, Round
 from engine.stats import ratio, summarise
-from ui import charts, controls, invented, patches, prose
+from ui import charts, controls, invented, patches, prose, race_charts
 from ui.client import Heard, in_a_process
-from ui.state import Conversation, begin, progress
+from ui.recordings import Lane, LaneName, Recording
+from ui.state import Conversation, Reply, advance, begin, progress
 
 LENGTHS = (400, 4000)
 """Tokens of the two replies whose updates are compared."""
@@ -95,6 +96,7 @@ def _jobs(tokens: int) -> dict[str, Callable[[], object]]:
     start = len(reply.blocks) - 2 * len(fresh)
     chunk = len(prose.chunks(reply.text)) - 1
 
+    race = _race(tokens)
     repeated = patches.shown(reply.blocks[start:])
 
     def update() -> str:
@@ -108,8 +110,18 @@ def _jobs(tokens: int) -> dict[str, Callable[[], object]]:
     return {
         "update": update,
         "charts": lambda: pull("charts", charts.charts(reply)),
+        "race": lambda: pull("charts", race_charts.charts(race)),
         "prose": lambda: pull("prose", prose.answer(reply.text + str(perf_counter()), chunk)),
     }
+
+
+def _race(tokens: int) -> Recording:
+    """Both lanes of a race of that length, with the probabilities of a drafter that has some."""
+    guessed = [
+        replace(event, drafter="head") if isinstance(event, Round) else event for event in invented.reply(tokens)
+    ]
+    lanes = {LaneName.PLAIN: invented.plain(tokens), LaneName.SPECULATIVE: guessed}
+    return Recording("", "hello", tuple(Lane(name, None, advance(Reply(), events)) for name, events in lanes.items()))
 
 
 # ---- attached

@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from engine.events import KReason, Round, RoundKind
@@ -36,6 +37,7 @@ MOST_STRETCHES = 8
 NAMES = ("speed", "acceptance", "lengths", "time")
 
 Chart = dict[str, Any]
+Point = TypeVar("Point")
 
 
 def charts(reply: Reply) -> dict[str, Any]:
@@ -47,7 +49,7 @@ def charts(reply: Reply) -> dict[str, Any]:
     summary = reply.tally.summary()
     made = {
         "speed": _speed(rounds, summary),
-        "acceptance": _acceptance(summary),
+        "acceptance": acceptance(summary.acceptance_by_drafter),
         "lengths": _lengths(rounds, summary),
         "time": _time(summary),
     }
@@ -62,26 +64,32 @@ def plotly_script() -> Path:
 
 
 def charts_frame() -> str:
-    """The section's fixed part. Plotly's address is relative to the page, so that it holds behind a path prefix too."""
+    """The fixed part of the chat's section."""
+    places = {chart: f'data-chart="{chart}"' for chart in NAMES}
+    return section('class="charts plots" data-part="charts"', "charts.title", places)
+
+
+def section(attributes: str, title: str, places: Mapping[str, str]) -> str:
+    """The fixed part of a section of charts, with a figure for each name in `places`, which holds that one's attributes.
+
+    Plotly's address is relative to the page, so that it holds behind a path prefix too.
+    """
     address = f"gradio_api/file={quote(plotly_script().as_posix())}"
     words = json.dumps(figures.words(), ensure_ascii=False)
     shown = "".join(
-        f'<figure data-chart="{chart}"><figcaption><h3>{both(f"charts.{chart}")}</h3></figcaption>'
-        '<div class="plot" role="img" hidden></div><div class="numbers"></div></figure>'
-        for chart in NAMES
+        f"<figure {place}><figcaption><h3>{both(f'charts.{chart}')}</h3></figcaption>"
+        f'<div class="plot" data-of="{chart}" role="img" hidden></div><div class="numbers"></div></figure>'
+        for chart, place in places.items()
     )
     return (
-        f'<details class="charts" data-part="charts" data-plotly="{escape(address)}" data-words="{escape(words)}">'
-        f"<summary>{both('charts.title')}</summary>"
-        f'<p class="failed" role="alert" hidden>{both("charts.failed")}</p>{shown}</details>'
+        f'<details {attributes} data-plotly="{escape(address)}" data-words="{escape(words)}">'
+        f"<summary>{both(title)}</summary>"
+        f'<p class="failed" role="alert" hidden>{both("charts.failed")}</p><div class="sheet">{shown}</div></details>'
     )
 
 
 def curve(rounds: Iterable[Round]) -> list[tuple[int, float]]:
-    """(tokens written, tokens/s of the latest WINDOW_S of computing) after each round, thinned to MOST_POINTS.
-
-    Thinning keeps every second, fourth, eighth ... point, so that a growing reply does not make the curve dance.
-    """
+    """(tokens written, tokens/s of the latest WINDOW_S of computing) after each round, thinned to MOST_POINTS."""
     points: list[tuple[int, float]] = []
     window: deque[tuple[int, float]] = deque()
     tokens, seconds_ = 0, 0.0
@@ -93,6 +101,14 @@ def curve(rounds: Iterable[Round]) -> list[tuple[int, float]]:
             tokens, seconds_ = tokens - gone[0], seconds_ - gone[1]
         if len(window) >= LEAST_ROUNDS and seconds_ > 0:
             points.append((_written(round_), tokens / seconds_))
+    return thinned(points)
+
+
+def thinned(points: Sequence[Point]) -> list[Point]:
+    """At most MOST_POINTS of a curve, its last among them.
+
+    Keeps every second, fourth, eighth ... point, so that a growing reply does not make the curve dance.
+    """
     step = 1
     while len(points) > step * (MOST_POINTS - 1):
         step *= 2
@@ -136,90 +152,96 @@ def _speed(rounds: Sequence[Round], summary: Summary) -> Chart:
     points = curve(counted)
     spec, plain = summary.spec_tok_s, summary.baseline.tok_s
     if not points:
-        return _nothing("speed", "panel.idle")
+        return nothing("speed", "panel.idle")
     rows = [(f"{first}–{last}", speed(tok_s)) for first, last, tok_s in stretches(counted)]
     rows.append((both("charts.whole"), speed(summary.overall_tok_s if spec is None else spec)))
     if plain is not None:
         rows.append((both("charts.plain.measured", n=summary.baseline.n), speed(plain)))
-    html = _table("charts.speed.table", ("charts.axis.tokens", "panel.unit"), rows, window=WINDOW_S)
+    html = table("charts.speed.table", ("charts.axis.tokens", "panel.unit"), rows, window=WINDOW_S)
     figure = figures.speed(points, plain, guessed=spec is not None)
     if spec is None:
-        return _chart("speed", figure, html, "charts.speed.plain", plain=speed(summary.overall_tok_s))
+        return chart_of("speed", figure, html, "charts.speed.plain", plain=speed(summary.overall_tok_s))
     if plain is None:
-        return _chart("speed", figure, html, "charts.speed.alone", spec=speed(spec))
-    return _chart("speed", figure, html, "charts.speed.both", spec=speed(spec), plain=speed(plain),
+        return chart_of("speed", figure, html, "charts.speed.alone", spec=speed(spec))
+    return chart_of("speed", figure, html, "charts.speed.both", spec=speed(spec), plain=speed(plain),
                   speedup=times(summary.speedup))  # fmt: skip
 
 
-def _acceptance(summary: Summary) -> Chart:
-    drafters = [drafts for drafts in summary.acceptance_by_drafter if drafts.tested]
+def acceptance(made: Sequence[Drafts]) -> Chart:
+    """Guesses that were right by their place in the round; `made` by each drafter."""
+    drafters = [drafts for drafts in made if drafts.tested]
     if not drafters:
-        return _nothing("acceptance", "charts.acceptance.none")
-    every = Drafts("", summary.acceptance_by_position)
+        return nothing("acceptance", "charts.acceptance.none")
+    every = _together(drafters)
     columns = [*drafters, every] if len(drafters) > 1 else [every]
     rows = [
-        (str(place + 1), *(_right(drafts.by_position[place : place + 1]) for drafts in columns))
+        (str(place + 1), *(right_of(drafts.by_position[place : place + 1]) for drafts in columns))
         for place in range(len(every.by_position))
         if every.by_position[place][0]
     ]
-    rows.append((both("charts.all"), *(_right(drafts.by_position) for drafts in columns)))
+    rows.append((both("charts.all"), *(right_of(drafts.by_position) for drafts in columns)))
     heads = [name(drafts.drafter) for drafts in columns[:-1]] + [
         both("charts.all" if len(columns) > 1 else "charts.axis.right")
     ]
-    html = _table("charts.acceptance.table", ("charts.axis.place",), rows, heads)
+    html = table("charts.acceptance.table", ("charts.axis.place",), rows, heads)
     tested, accepted = every.by_position[0]
-    return _chart(
+    return chart_of(
         "acceptance", figures.acceptance(drafters), html, "charts.acceptance.first", tested=tested, accepted=accepted
     )
 
 
-def _right(counts: Sequence[tuple[int, int]]) -> str:
+def _together(drafters: Sequence[Drafts]) -> Drafts:
+    places = zip_longest(*(drafts.by_position for drafts in drafters), fillvalue=(0, 0))
+    return Drafts("", tuple((sum(t for t, _ in place), sum(a for _, a in place)) for place in places))
+
+
+def right_of(counts: Sequence[tuple[int, int]]) -> str:
     """ "12 / 15 80 %" of (tested, accepted) pairs; "" where nothing was tested."""
     tested, accepted = sum(t for t, _ in counts), sum(a for _, a in counts)
-    return f"{accepted} / {tested} <b>{_percent(accepted / tested)}</b>" if tested else ""
+    return f"{accepted} / {tested} <b>{percent(accepted / tested)}</b>" if tested else ""
 
 
 def _lengths(rounds: Sequence[Round], summary: Summary) -> Chart:
     counts = Counter(len(round_.tokens) for round_ in rounds if round_.kind is RoundKind.SPECULATIVE)
     if not counts:
-        return _nothing("lengths", "charts.lengths.none")
+        return nothing("lengths", "charts.lengths.none")
     total = counts.total()
-    rows = [(str(length), str(counts[length]), _percent(counts[length] / total)) for length in sorted(counts)]
-    rows.append((both("charts.all"), str(total), _percent(1)))
-    html = _table("charts.lengths.table", ("charts.axis.length", "charts.axis.rounds", "charts.share"), rows)
+    rows = [(str(length), str(counts[length]), percent(counts[length] / total)) for length in sorted(counts)]
+    rows.append((both("charts.all"), str(total), percent(1)))
+    html = table("charts.lengths.table", ("charts.axis.length", "charts.axis.rounds", "charts.share"), rows)
     tau = ratio(summary.acceptance_length)
-    return _chart("lengths", figures.lengths(counts), html, "charts.lengths.mean", tau=tau)
+    return chart_of("lengths", figures.lengths(counts), html, "charts.lengths.mean", tau=tau)
 
 
 def _time(summary: Summary) -> Chart:
     parts = {"draft": summary.draft_s, "verify": summary.verify_s, "sample": summary.sample_s, "other": summary.other_s}
     total = sum(parts.values())
     if total <= 0:
-        return _nothing("time", "panel.idle")
-    shares = {part: _percent(taken / total) for part, taken in parts.items()}
+        return nothing("time", "panel.idle")
+    shares = {part: percent(taken / total) for part, taken in parts.items()}
     rows = [(both(f"charts.{part}"), seconds(taken), shares[part]) for part, taken in parts.items()]
-    rows.append((both("charts.all"), seconds(total), _percent(1)))
-    html = _table("charts.time.table", ("charts.part", "charts.seconds", "charts.share"), rows)
-    return _chart(
+    rows.append((both("charts.all"), seconds(total), percent(1)))
+    html = table("charts.time.table", ("charts.part", "charts.seconds", "charts.share"), rows)
+    return chart_of(
         "time", figures.time(parts), html, "charts.time.split", draft=shares["draft"], verify=shares["verify"]
     )
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
     return f"{share * 100:.0f} %"
 
 
-def _chart(chart: str, figure: figures.Figure | None, table: str, reading: str, **values: object) -> Chart:
+def chart_of(chart: str, figure: figures.Figure | None, numbers: str, reading: str, **values: object) -> Chart:
     label = {lang: f"{text(f'charts.{chart}', lang)}: {text(reading, lang, **values)}" for lang in LANGS}
-    return {"figure": figure, "label": label, "html": f'<p class="reading">{both(reading, **values)}</p>{table}'}
+    return {"figure": figure, "label": label, "html": f'<p class="reading">{both(reading, **values)}</p>{numbers}'}
 
 
-def _nothing(chart: str, sentence: str) -> Chart:
+def nothing(chart: str, sentence: str) -> Chart:
     """A sentence instead of empty axes."""
-    return _chart(chart, None, "", sentence)
+    return chart_of(chart, None, "", sentence)
 
 
-def _table(
+def table(
     caption: str, keys: Sequence[str], rows: Iterable[Sequence[str]], heads: Sequence[str] = (), **values: object
 ) -> str:
     """Rows are HTML, the first cell of each its name; columns are named by keys and then by `heads`, which are HTML."""

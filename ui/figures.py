@@ -1,4 +1,4 @@
-"""The four figures of a reply, as Plotly takes them. Pure; what they show comes from `ui.charts`.
+"""The figures of a reply and of a race, as Plotly takes them. Pure; what they show comes from `ui.charts` and `ui.race_charts`.
 
 Colours are the style sheet's variables (`var(--gl-draft)`) and words are keys of `ui.strings`: the page's script puts in
 what they stand for, so a figure follows theme and language without being asked for again.
@@ -9,7 +9,7 @@ understand; that takes 20 ms, filling in the numbers next to nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from html import escape
 from typing import Any
@@ -19,12 +19,17 @@ from ui.strings import LANGS, TEXT, text
 
 Figure = dict[str, Any]
 
+Step = tuple[float, tuple[float, float, float], int]
+"""A round on the time line: its start, the seconds of guessing, of the big model and of the rest, the tokens that it wrote."""
+
 FONT = "system-ui, sans-serif"
 
 WORDS = (
     "charts.axis.tokens", "charts.axis.speed", "charts.axis.place", "charts.axis.right", "charts.axis.length",
     "charts.axis.rounds", "charts.this", "charts.plain", "charts.draft", "charts.verify",
     "charts.sample", "charts.other", "drafter.ngram", "drafter.head", "drafter.draft_model",
+    "charts.lane.plain", "charts.lane.speculative", "charts.lane.reply", "charts.axis.own", "charts.axis.passes",
+    "charts.axis.row", "charts.axis.small", "charts.axis.big", "charts.even", "panel.accepted", "panel.rejected",
 )  # fmt: skip
 """Every key that a figure may hold."""
 
@@ -74,6 +79,61 @@ def time(seconds: Mapping[str, float]) -> Figure:
     return {"data": data, "layout": _layout("time")}
 
 
+def timeline(lanes: Mapping[str, Sequence[Step]], start_s: float, end_s: float) -> Figure:
+    """A row for each lane, in which its rounds stand where its own clock puts them, each in three stretches."""
+    found = [(f"charts.lane.{lane}", *step) for lane, steps in lanes.items() for step in steps]
+    rows = [lane for lane, *_ in found]
+    begins = {"draft": 0.0, "verify": 0.0, "other": 0.0}
+    data = []
+    for part in begins:
+        place = ("draft", "verify", "other").index(part)
+        x = [parts[place] for _, _, parts, _ in found]
+        base = [at + sum(parts[:place]) for _, at, parts, _ in found]
+        made = {"x": [round(s, 6) for s in x], "base": [round(s, 6) for s in base], "y": rows}
+        made["customdata"] = [round(s * 1e3, 2) for s in x]
+        if part == "verify":
+            made["text"] = [str(tokens) for *_, tokens in found]
+        data.append(_trace(f"step.{part}") | made)
+    layout = _layout("timeline")
+    return {"data": data, "layout": layout | {"xaxis": layout["xaxis"] | {"range": [start_s, end_s]}}}
+
+
+def cumulative(lanes: Mapping[str, Sequence[tuple[float, int]]]) -> Figure:
+    """points: (seconds by the lane's own clock, tokens written)."""
+    data = [
+        _trace(f"line.{lane}") | {"x": [round(at, 5) for at, _ in points], "y": [tokens for _, tokens in points]}
+        for lane, points in lanes.items()
+    ]
+    return {"data": data, "layout": _layout("cumulative")}
+
+
+def passes(lanes: Mapping[str, Mapping[int, int]]) -> Figure:
+    """Bars of each lane's forward passes by the tokens that they wrote, as shares of the lane's."""
+    data = []
+    for lane, counts in lanes.items():
+        total = sum(counts.values())
+        x = sorted(counts)
+        data.append(_trace(f"passes.{lane}") | {"x": x, "y": [round(counts[tokens] / total, 4) for tokens in x]})
+    return {"data": data, "layout": _layout("passes")}
+
+
+def accepted(counts: Mapping[int, int]) -> Figure:
+    """Bars of rounds by how many guesses in a row were right, from 0 on."""
+    x = list(range(max(counts) + 1))
+    data = [_trace("right") | {"x": x, "y": [counts.get(right, 0) for right in x]}]
+    return {"data": data, "layout": _layout("accepted")}
+
+
+def scatter(dots: Sequence[tuple[float, float, bool]]) -> Figure:
+    """dots: (the drafter's probability, the target's, whether it was accepted). On the dashed line both are the same."""
+    data = [_trace("even")]
+    for kind in (True, False):
+        if found := [(draft, target) for draft, target, right in dots if right is kind]:
+            x, y = [round(draft, 3) for draft, _ in found], [round(target, 3) for _, target in found]
+            data.append(_trace("kept" if kind else "lost") | {"x": x, "y": y})
+    return {"data": data, "layout": _layout("scatter")}
+
+
 def _drafter(name: str) -> str:
     """A key where there are words for it; else the name itself, escaped because Plotly reads names as HTML."""
     return key if (key := f"drafter.{name}") in TEXT else escape(name)
@@ -111,12 +171,42 @@ def _traces() -> dict[str, Figure]:
     made |= {
         part: bars(role, orientation="h", name=f"charts.{part}", hoverinfo="x+name") for part, role in PARTS.items()
     }
+    made |= _race_traces(line, bars)
     return {name: trace.to_plotly_json() for name, trace in made.items()}
+
+
+def _race_traces(line: Callable[..., Any], bars: Callable[..., Any]) -> dict[str, Any]:
+    """Those of races. Lanes keep their colours: green is the one with guesses."""
+    import plotly.graph_objects as go
+
+    def dots(name: str, role: str, symbol: str) -> Any:
+        marker = {"color": _colour(role), "symbol": symbol, "size": 7, "line": {"color": _colour(role), "width": 1}}
+        return go.Scatter(mode="markers", name=name, marker=marker, opacity=0.75)
+
+    made: dict[str, Any] = {}
+    for lane, role, dash, pattern in (
+        ("plain", "text", "dash", "/"),
+        ("speculative", "draft", "solid", ""),
+        ("reply", "draft", "solid", ""),
+    ):
+        made[f"line.{lane}"] = line(f"charts.lane.{lane}", role, dash=dash)
+        made[f"passes.{lane}"] = bars(role, pattern, name=f"charts.lane.{lane}", hoverinfo="y+name")
+    for part, role, pattern in (("draft", "draft", "/"), ("verify", "recovered", ""), ("other", "line", "")):
+        step = bars(role, pattern, orientation="h", name=f"charts.{part}", hovertemplate="%{customdata} ms")
+        step.marker.line = {"color": _colour("ground"), "width": 1}
+        made[f"step.{part}"] = step
+    made["step.verify"].update(
+        textposition="inside", insidetextanchor="middle", textangle=0, textfont={"color": _colour("ground")}
+    )
+    made["kept"] = dots("panel.accepted", "draft", "circle-open")
+    made["lost"] = dots("panel.rejected", "rejected", "x-thin")
+    made["even"] = line("charts.even", "quiet", width=1, dash="dot").update(x=[0, 1], y=[0, 1], hoverinfo="skip")
+    return made
 
 
 @cache
 def _layouts() -> dict[str, Figure]:
-    """Axes and manners of the four. Nothing is dragged or zoomed: a finger on a chart scrolls the page.
+    """Axes and manners of each. Nothing is dragged or zoomed: a finger on a chart scrolls the page.
 
     Margins are fixed: finding them out takes Plotly as long as drawing.
     """
@@ -139,6 +229,7 @@ def _layouts() -> dict[str, Figure]:
         return made
 
     share = {"range": [0, 1], "tickformat": ".0%", "hoverformat": ".1%"}
+    prob = {"range": [-0.03, 1.03], "dtick": 0.25, "tickformat": ".0%", "hoverformat": ".1%"}
     place = {"dtick": 1}
     return {
         "speed": layout("charts.axis.tokens", "charts.axis.speed", {"rangemode": "tozero"}, {"hoverformat": ".1f"},
@@ -148,4 +239,11 @@ def _layouts() -> dict[str, Figure]:
                           margin={"l": 52, "r": 12, "t": 8, "b": 40}),
         "time": layout("", "", share | {"dtick": 0.25, "ticklabeloverflow": "allow"}, {"visible": False}, barmode="stack",
                        margin={"l": 20, "r": 24, "t": 52, "b": 24}),
+        "timeline": layout("charts.axis.own", "", {"nticks": 6}, {"autorange": "reversed", "title": {"text": ""}}, barmode="overlay",
+                           bargap=0.3, uniformtext={"mode": "hide", "minsize": 12}, margin={"l": 84, "r": 16, "t": 32, "b": 40}),
+        "cumulative": layout("charts.axis.own", "charts.axis.tokens", {"rangemode": "tozero"}, {}, hovermode="x"),
+        "passes": layout("charts.axis.length", "charts.axis.passes", place, share, barmode="group"),
+        "accepted": layout("charts.axis.row", "charts.axis.rounds", place, {"tickformat": ",d"},
+                           margin={"l": 52, "r": 12, "t": 8, "b": 40}),
+        "scatter": layout("charts.axis.small", "charts.axis.big", prob, prob),
     }  # fmt: skip

@@ -37,6 +37,16 @@ def reply(tokens: int) -> list[Event]:
     return events
 
 
+def plain(tokens: int) -> list[Event]:
+    """So many tokens without guesses, a round each."""
+    rounds = [
+        Round(place - 1, RoundKind.PLAIN, Rule.REJECTION, "none", 0, KReason.FIXED, 0, 24 + place, (),
+              (_token(place, Source.PLAIN),), 0.0, 0.0101, 0.0004, 0.0108)
+        for place in range(1, tokens)
+    ]  # fmt: skip
+    return [Prefilled(24, 0, _token(0, Source.PLAIN), 7, 0.05), *rounds]
+
+
 def more(events: Sequence[Event]) -> list[Event]:
     """What the next update brings after those events, the last of which is a round."""
     last = events[-1]

@@ -1,4 +1,4 @@
-// ---- charts: a section of the panel. The server makes figures and tables when asked; Plotly draws the figures.
+// ---- charts: sections of figures and tables, which the server makes when asked; Plotly draws the figures.
 // Colours in a figure are names of variables and words are keys, so a change of theme or language only draws again.
 
 const CHARTS_MS = 500;  // the server is asked at most so often
@@ -6,36 +6,46 @@ const CHARTS_LOST_MS = 1000;  // an answer that is not there by then was lost
 const CHARTS_LOOK_MS = 100;
 const CHARTS_CONFIG = {displayModeBar: false, displaylogo: false, scrollZoom: false, doubleClick: false, showTips: false};
 
+// The chat's section, about its latest reply.
 function startCharts() {
   const section = document.querySelector("[data-part=charts]");
   if (!section) return;
+  const {give} = chartsIn(section, {moment: latestMoment, request: () => ask("charts")});
+  onAnswer("charts", give);
+}
+
+// The last turn and how much of it the page has. What the server answers later is as new or newer.
+function latestMoment() {
+  const turn = turns.get(lastKey());
+  return [conversation, lastKey(), turn?.have, turn?.phase].join(" ");
+}
+
+// Fills one section. moment(): what it should be about, as a text that changes when there is something new, "" where there
+// is nothing to ask about; request() asks the server for that, at most every CHARTS_MS and only while the section can be
+// seen. give(answer) takes the answer, {charts: {name: {figure, label, html}}}; it is for the caller to leave out one that
+// is about something else, which is then asked for again. look() looks for news now; it also happens by itself.
+function chartsIn(section, {moment, request}) {
   const words = JSON.parse(section.dataset.words);
   const failed = section.querySelector(".failed");
   const plots = [...section.querySelectorAll(".plot")];
   let answer = null;   // the latest charts
-  let shown = "";      // the moment of the conversation that they are about
+  let shown = "";      // the moment that they are about
   let waited = "";     // the moment that was asked for and has not been answered
   let askedAt = 0;
   let drawnFrom = 0;   // number of the answer
   const inSight = new Set();  // only these are drawn; drawing is the dear part
-
-  // The last turn and how much of it the page has. What the server answers later is as new or newer.
-  function moment() {
-    const key = Math.max(0, ...turns.keys());
-    const turn = turns.get(key);
-    return [conversation, key, turn?.have, turn?.phase].join(" ");
-  }
 
   function visible() {
     return section.open && section.offsetParent !== null && !document.hidden;
   }
 
   function look() {
-    if (!visible() || moment() === shown) return;
-    if (Date.now() - askedAt < (waited ? CHARTS_LOST_MS : CHARTS_MS)) return;
+    if (!visible()) return;
+    const now = moment();
+    if (!now || now === shown || Date.now() - askedAt < (waited ? CHARTS_LOST_MS : CHARTS_MS)) return;
     askedAt = Date.now();
-    waited = moment();
-    ask("charts", {});
+    waited = now;
+    request();
   }
 
   function draw() {
@@ -43,7 +53,7 @@ function startCharts() {
     const {lang} = root.dataset;
     const now = [drawnFrom, lang, document.body.classList.contains("dark"), section.clientWidth].join(" ");
     for (const plot of plots) {
-      const {figure, label, html} = answer.charts[plot.parentNode.dataset.chart];
+      const {figure, label, html} = answer.charts[plot.dataset.of];
       const numbers = plot.nextElementSibling;
       if (numbers.told !== html) numbers.innerHTML = numbers.told = html;
       plot.setAttribute("aria-label", label[lang]);
@@ -65,35 +75,28 @@ function startCharts() {
     return words[part]?.[root.dataset.lang === "zh" ? 1 : 0] ?? part;
   }
 
-  // Plotly is large: it is loaded when the section is first opened, and again after a failure.
-  function load() {
-    if (window.Plotly || document.querySelector("script[data-plotly]")) return;
-    const script = document.createElement("script");
-    script.dataset.plotly = "";
-    script.src = new URL(section.dataset.plotly, document.baseURI);
-    script.onload = draw;
-    script.onerror = () => {
-      script.remove();
-      failed.hidden = false;
-      draw();
-    };
-    failed.hidden = true;
-    document.head.append(script);
+  function loaded(there) {
+    failed.hidden = there;
+    draw();
   }
 
-  on("toggle", (event) => {
-    if (event.target !== section || !section.open) return;
-    load();
-    look();
-    draw();
-  });
-  onAnswer("charts", (charts) => {
+  function give(charts) {
     answer = charts;
     drawnFrom += 1;
     if (waited) shown = waited;
     waited = "";
     draw();
+  }
+
+  on("toggle", (event) => {
+    if (event.target !== section || !section.open) return;
+    failed.hidden = true;
+    loadPlotly(section.dataset.plotly);
+    look();
+    draw();
   });
+  on("greenlight:plotly", () => loaded(true));
+  on("greenlight:no-plotly", () => loaded(false));
   on("greenlight:theme", draw);
   on("greenlight:language", draw);
   const sizes = new ResizeObserver(draw);
@@ -113,6 +116,21 @@ function startCharts() {
     sizes.disconnect();
     sight.disconnect();
   });
+  return {look, give};
+}
+
+// Plotly is large: it is loaded when a section is first opened, once for all of them, and again after a failure.
+function loadPlotly(address) {
+  if (window.Plotly || document.querySelector("script[data-plotly]")) return;
+  const script = document.createElement("script");
+  script.dataset.plotly = "";
+  script.src = new URL(address, document.baseURI);
+  script.onload = () => tell("plotly");
+  script.onerror = () => {
+    script.remove();
+    tell("no-plotly");
+  };
+  document.head.append(script);
 }
 
 atStart(startCharts);

@@ -22,7 +22,7 @@ def test_an_update_and_what_is_pulled_are_measured(tmp_path: Path, capsys: pytes
     out = tmp_path / "out.json"
     assert bench.main(["updates", "--limit", "2", "--json", str(out)]) == 0
     report = json.loads(out.read_text(encoding="utf-8"))
-    assert set(report) == {"update", "charts", "prose"} and all(job["ratio"] > 0 for job in report.values())
+    assert set(report) == {"update", "charts", "race", "prose"} and all(job["ratio"] > 0 for job in report.values())
     assert "update" in capsys.readouterr().out
 
 
