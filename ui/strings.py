@@ -1034,6 +1034,81 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "verdict.again": ("Race again with", "再跑一场："),
     "verdict.again.auto": ("K chosen automatically", "自动选 K"),
+    # inspector: one round up close
+    "inspect.label": ("One round up close", "细看一轮"),
+    "inspect.prev": ("Previous round", "上一轮"),
+    "inspect.next": ("Next round", "下一轮"),
+    "inspect.prompt": ("Before the first round: the prompt is read", "第一轮之前：读提示"),
+    "inspect.before": ("The text up to here ends with", "到这里为止，文字的结尾是"),
+    "inspect.before.prompt": ("The reply begins here. The prompt ends with", "回答从这里开始。提示的结尾是"),
+    "inspect.tokens": ("The tokens of this round, in order; press one to see why", "这一轮的 token，按顺序；点一个看原因"),
+    "inspect.tokens.plain": ("What this round wrote", "这一轮写的"),
+    "inspect.first": ("first", "第一个"),
+    "inspect.behind": ("not checked: behind a wrong guess", "没检查：前面猜错了"),
+    "inspect.cut": ("not checked: the reply ended", "没检查：回答已经结束"),
+    "inspect.ended": (
+        "The reply ended within this round, so nothing stands behind these tokens.",
+        "回答在这一轮里结束了，所以这些 token 后面没有再写。",
+    ),
+    "inspect.empty": (
+        "The reply ended here before this round could add anything to it.",
+        "这一轮还没来得及写，回答就结束了。",
+    ),
+    "inspect.draft_top": ("What the guesser found likely here", "猜的一方觉得这里可能是"),
+    "inspect.draft_top.copy": ("The guess was copied, which counts as certain", "猜测是照抄的，算作十足把握"),
+    "inspect.target_top": ("What the big model found likely here", "大模型觉得这里可能是"),
+    "inspect.compared": (
+        "Probabilities after temperature and filters: these are what the rule compares.",
+        "这是温度和过滤之后的概率，规则比较的就是它们。",
+    ),
+    "inspect.greedy": (
+        "At temperature 0 all probability lies on the likeliest token.",
+        "温度为 0 时，全部概率都在最可能的那个 token 上。",
+    ),
+    "inspect.residual": ("What was left to draw from", "剩下来可以抽的"),
+    "inspect.residual.why": (
+        "What was left of the model's own probabilities once the guess's share was taken away, scaled up to 1 again.",
+        "从大模型自己的概率里减去猜测占的那份，剩下的再放大到合计为 1。",
+    ),
+    "inspect.drawn": ("The number drawn was {drawn}; it fell on “{token}”.", "抽到的数是 {drawn}，落在“{token}”上。"),
+    "inspect.own": ("What the big model chose from", "大模型从这些里面选"),
+    "inspect.own.why": (
+        "Nothing was guessed for this place: the token was drawn from the model's own probabilities.",
+        "这个位置没有猜：是从大模型自己的概率里抽的。",
+    ),
+    "inspect.noise.instead": (
+        "Under shared noise nothing is taken away: the model draws from its own probabilities, with the same dice as if "
+        "nothing had been guessed. It drew “{token}”.",
+        "共享噪声规则下，什么也不用减：大模型照自己的概率来抽，用的随机数和没有猜的时候一样。它抽到的是“{token}”。",
+    ),
+    "inspect.noise.own": (
+        "Nothing was guessed for this place: the model drew “{token}” from its own probabilities, with the shared noise.",
+        "这个位置没有猜：大模型用共享的噪声，照自己的概率抽到了“{token}”。",
+    ),
+    "inspect.likeliest": (
+        "At temperature 0 nothing is drawn: the model's likeliest token stands here. Before temperature it found these likely.",
+        "温度为 0 时不抽数：这里写的就是大模型觉得最可能的 token。下面是温度之前的概率。",
+    ),
+    "inspect.probability": ("probability", "概率"),
+    "inspect.mark.guess": ("guessed", "猜的"),
+    "inspect.mark.written": ("written", "写下的"),
+    "inspect.unrecorded": (
+        "The likeliest tokens were not recorded here; a race records them.",
+        "这里没有记录最可能的几个 token；赛跑时会记录。",
+    ),
+    "inspect.unrecorded.first": (
+        "For the first token of a reply the likeliest tokens are not recorded.",
+        "回答的第一个 token，不记录最可能的几个。",
+    ),
+    "inspect.unrecorded.unchecked": (
+        "It was never checked, so there is nothing to compare.",
+        "它没有被检查，所以没有可比的概率。",
+    ),
+    "inspect.time": ("Where the time of this round went: {total}", "这一轮的时间花在哪里：共 {total}"),
+    "inspect.time.detail": (
+        "Looking up these lists took {time} more, which counts for nobody.",
+        "查这些概率另外用了 {time}，不计入任何一方。",
+    ),
 }
 
 
