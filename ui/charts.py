@@ -10,6 +10,7 @@ import importlib.util
 import json
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from html import escape
 from itertools import zip_longest
 from pathlib import Path
@@ -154,7 +155,7 @@ def _speed(rounds: Sequence[Round], summary: Summary) -> Chart:
     if not points:
         return nothing("speed", "panel.idle")
     rows = [(f"{first}–{last}", speed(tok_s)) for first, last, tok_s in stretches(counted)]
-    rows.append((both("charts.whole"), speed(summary.overall_tok_s if spec is None else spec)))
+    rows.append((word("charts.whole"), speed(summary.overall_tok_s if spec is None else spec)))
     if plain is not None:
         rows.append((both("charts.plain.measured", n=summary.baseline.n), speed(plain)))
     html = table("charts.speed.table", ("charts.axis.tokens", "panel.unit"), rows, window=WINDOW_S)
@@ -179,9 +180,9 @@ def acceptance(made: Sequence[Drafts]) -> Chart:
         for place in range(len(every.by_position))
         if every.by_position[place][0]
     ]
-    rows.append((both("charts.all"), *(right_of(drafts.by_position) for drafts in columns)))
+    rows.append((word("charts.all"), *(right_of(drafts.by_position) for drafts in columns)))
     heads = [name(drafts.drafter) for drafts in columns[:-1]] + [
-        both("charts.all" if len(columns) > 1 else "charts.axis.right")
+        word("charts.all" if len(columns) > 1 else "charts.axis.right")
     ]
     html = table("charts.acceptance.table", ("charts.axis.place",), rows, heads)
     tested, accepted = every.by_position[0]
@@ -207,7 +208,7 @@ def _lengths(rounds: Sequence[Round], summary: Summary) -> Chart:
         return nothing("lengths", "charts.lengths.none")
     total = counts.total()
     rows = [(str(length), str(counts[length]), percent(counts[length] / total)) for length in sorted(counts)]
-    rows.append((both("charts.all"), str(total), percent(1)))
+    rows.append((word("charts.all"), str(total), percent(1)))
     html = table("charts.lengths.table", ("charts.axis.length", "charts.axis.rounds", "charts.share"), rows)
     tau = ratio(summary.acceptance_length)
     return chart_of("lengths", figures.lengths(counts), html, "charts.lengths.mean", tau=tau)
@@ -219,8 +220,8 @@ def _time(summary: Summary) -> Chart:
     if total <= 0:
         return nothing("time", "panel.idle")
     shares = {part: percent(taken / total) for part, taken in parts.items()}
-    rows = [(both(f"charts.{part}"), seconds(taken), shares[part]) for part, taken in parts.items()]
-    rows.append((both("charts.all"), seconds(total), percent(1)))
+    rows = [(word(f"charts.{part}"), seconds(taken), shares[part]) for part, taken in parts.items()]
+    rows.append((word("charts.all"), seconds(total), percent(1)))
     html = table("charts.time.table", ("charts.part", "charts.seconds", "charts.share"), rows)
     return chart_of(
         "time", figures.time(parts), html, "charts.time.split", draft=shares["draft"], verify=shares["verify"]
@@ -229,6 +230,12 @@ def _time(summary: Summary) -> Chart:
 
 def percent(share: float) -> str:
     return f"{share * 100:.0f} %"
+
+
+@cache
+def word(key: str) -> str:
+    """`both`, for words that hold no values: tables are full of them, and filling them in takes longer than counting."""
+    return both(key)
 
 
 def chart_of(chart: str, figure: figures.Figure | None, numbers: str, reading: str, **values: object) -> Chart:
@@ -245,7 +252,7 @@ def table(
     caption: str, keys: Sequence[str], rows: Iterable[Sequence[str]], heads: Sequence[str] = (), **values: object
 ) -> str:
     """Rows are HTML, the first cell of each its name; columns are named by keys and then by `heads`, which are HTML."""
-    columns = "".join(f'<th scope="col">{head}</th>' for head in [*map(both, keys), *heads])
+    columns = "".join(f'<th scope="col">{head}</th>' for head in [*map(word, keys), *heads])
     body = "".join(
         f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
         for first, *cells in rows

@@ -19,9 +19,9 @@ from statistics import fmean
 from engine.events import Outcome, Prefilled, Round, RoundKind, TokenDecision
 from engine.stats import Drafts
 from ui import figures
-from ui.charts import Chart, acceptance, chart_of, nothing, percent, right_of, section, table, thinned
+from ui.charts import Chart, acceptance, chart_of, nothing, percent, right_of, section, table, thinned, word
 from ui.recordings import RACE, Lane, LaneName, Recording
-from ui.render import DASH, both, ratio
+from ui.render import DASH, ratio
 
 NAMES = ("timeline", "cumulative", "lengths", "accepted", "acceptance", "scatter")
 
@@ -101,7 +101,7 @@ def _pair(tracks: Sequence[Track]) -> tuple[Track, Track] | None:
 
 
 def _lane(track: Track) -> str:
-    return both(f"charts.lane.{track.name.value}")
+    return word(f"charts.lane.{track.name.value}")
 
 
 # ---- over time
@@ -154,7 +154,7 @@ def _parts(tracks: Sequence[Track], whole: Mapping[LaneName, Sequence[Round]]) -
     every = [_mean_ms([r.total_s for r in rounds]) for rounds in columns]
     tokens = [ratio(_tokens(rounds) / len(rounds)) if rounds else DASH for rounds in columns]
     rows = {"charts.draft": draft, "charts.verify": verify, "charts.other": rest, "charts.round": every}
-    return [*((both(key), *cells) for key, cells in rows.items()), (both("charts.lengths"), *tokens)]
+    return [*((word(key), *cells) for key, cells in rows.items()), (word("charts.lengths"), *tokens)]
 
 
 def _mean_ms(seconds: Sequence[float]) -> str:
@@ -173,7 +173,7 @@ def _cumulative(tracks: Sequence[Track]) -> Chart:
         tokens = [track.written[bisect_right(track.at, at) - 1] if track.at[0] <= at else 0 for track in tracks]
         rows.append((f"{at:g} s", *map(str, tokens)))
     ends = (f"{track.written[-1]} · {track.at[-1]:.2f} s" for track in tracks)
-    rows.append((both("charts.end"), *ends))
+    rows.append((word("charts.end"), *ends))
     html = table("charts.cumulative.table", ("charts.seconds",), rows, [_lane(track) for track in tracks])
     if pair is None:
         track = tracks[0]
@@ -205,10 +205,10 @@ def _lengths(tracks: Sequence[Track]) -> Chart:
         (str(tokens), *(_share(counts[tokens], counts.total()) for counts in lanes.values()))
         for tokens in sorted(set().union(*lanes.values()))
     ]
-    rows.append((both("charts.all"), *(str(counts.total()) for counts in lanes.values())))
+    rows.append((word("charts.all"), *(str(counts.total()) for counts in lanes.values())))
     means = {name: sum(tokens * n for tokens, n in counts.items()) / counts.total() for name, counts in lanes.items()}
-    rows.append((both("charts.mean"), *(f"<b>{ratio(mean)}</b>" for mean in means.values())))
-    heads = [both(f"charts.lane.{name.value}") for name in lanes]
+    rows.append((word("charts.mean"), *(f"<b>{ratio(mean)}</b>" for mean in means.values())))
+    heads = [word(f"charts.lane.{name.value}") for name in lanes]
     html = table("charts.passes.table", ("charts.axis.length",), rows, heads)
     name = next((name for name in lanes if name is not LaneName.PLAIN), LaneName.PLAIN)
     values = {"n": lanes[name].total(), "tokens": round(means[name] * lanes[name].total()), "mean": ratio(means[name])}
@@ -270,7 +270,7 @@ def _accepted(guesses: Guesses) -> Chart:
         return nothing("accepted", "charts.acceptance.none")
     total = counts.total()
     rows = [(str(right), str(counts[right]), percent(counts[right] / total)) for right in sorted(counts)]
-    rows.append((both("charts.all"), str(total), percent(1)))
+    rows.append((word("charts.all"), str(total), percent(1)))
     html = table("charts.accepted.table", ("charts.axis.row", "charts.axis.rounds", "charts.share"), rows)
     mean = ratio(sum(right * n for right, n in counts.items()) / total)
     return chart_of("accepted", figures.accepted(counts), html, "charts.accepted.mean", mean=mean, whole=whole, n=total)
