@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from engine.bench import contexts, peers, quality, replies, rows
+from engine.bench import contexts, peers, quality, race, replies, rows
 from engine.errors import EngineError
 
 INTERRUPTED = 130
@@ -19,6 +19,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m engine.bench", description=__doc__)
     commands = made.add_subparsers(dest="command", required=True)
     replies.add_commands(commands)
+    race.add_commands(commands)
     rows.add_commands(commands)
     contexts.add_commands(commands)
     peers.add_commands(commands)

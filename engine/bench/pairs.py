@@ -67,7 +67,11 @@ def promises_same_text(params: DecodingParams) -> bool:
 def reply(engine: Engine, prompt: Prompt, params: DecodingParams, conversation: str = "") -> Reply:
     """Runs one request alone; conversation "" means a cold cache. Raises EngineError when it ends in an error."""
     with engine.stream([Message("user", prompt.text)], params, conversation) as stream:
-        events: list[Event] = list(stream)
+        return reply_of(list(stream))
+
+
+def reply_of(events: Sequence[Event]) -> Reply:
+    """A whole reply's. Raises EngineError when it ended in an error."""
     last = events[-1]
     assert isinstance(last, Finished)
     if last.reason in (FinishReason.ERROR, FinishReason.CANCELLED):
