@@ -47,7 +47,7 @@ Dot = tuple[float, float, bool]
 def frame(where: str) -> str:
     """A section for these charts. where: unique on the page, since ids begin with it."""
     places = {chart: f'id="{escape(where)}-{chart}"' for chart in NAMES}
-    return section(f'id="{escape(where)}-charts" class="plots" data-part="race-charts"', "charts.race", places)
+    return section(f'id="{escape(where)}-charts" class="plots recorded" data-part="charts"', "charts.race", places)
 
 
 def charts(recording: Recording, counts: Mapping[str, int] | None = None) -> dict[str, dict[str, Chart]]:

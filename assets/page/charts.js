@@ -8,7 +8,7 @@ const CHARTS_CONFIG = {displayModeBar: false, displaylogo: false, scrollZoom: fa
 
 // The chat's section, about its latest reply.
 function startCharts() {
-  const section = document.querySelector("[data-part=charts]");
+  const section = document.querySelector("#gl-charts [data-part=charts]");
   if (!section) return;
   const {give} = chartsIn(section, {moment: latestMoment, request: () => ask("charts")});
   onAnswer("charts", give);
@@ -23,7 +23,7 @@ function latestMoment() {
 // Fills one section. moment(): what it should be about, as a text that changes when there is something new, "" where there
 // is nothing to ask about; request() asks the server for that, at most every CHARTS_MS and only while the section can be
 // seen. give(answer) takes the answer, {charts: {name: {figure, label, html}}}; it is for the caller to leave out one that
-// is about something else, which is then asked for again. look() looks for news now; it also happens by itself.
+// is about something else, which is then asked for again; one that was not asked for is left out here. look() looks for news now; it also happens by itself.
 function chartsIn(section, {moment, request}) {
   const words = JSON.parse(section.dataset.words);
   const failed = section.querySelector(".failed");
@@ -31,6 +31,7 @@ function chartsIn(section, {moment, request}) {
   let answer = null;   // the latest charts
   let shown = "";      // the moment that they are about
   let waited = "";     // the moment that was asked for and has not been answered
+  let owed = 0;        // answers that may still come; others are another section's, about another moment
   let askedAt = 0;
   let drawnFrom = 0;   // number of the answer
   const inSight = new Set();  // only these are drawn; drawing is the dear part
@@ -45,6 +46,7 @@ function chartsIn(section, {moment, request}) {
     if (!now || now === shown || Date.now() - askedAt < (waited ? CHARTS_LOST_MS : CHARTS_MS)) return;
     askedAt = Date.now();
     waited = now;
+    owed += 1;
     request();
   }
 
@@ -81,6 +83,8 @@ function chartsIn(section, {moment, request}) {
   }
 
   function give(charts) {
+    if (!owed) return;
+    owed -= 1;
     answer = charts;
     drawnFrom += 1;
     if (waited) shown = waited;
