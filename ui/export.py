@@ -130,10 +130,11 @@ def _closed(written: str) -> str:
 
 def _figures_line(turn: Turn, lang: Lang) -> str:
     """The reply's own figures, each only where it was measured; what wrote it, and with which settings."""
-    return " · ".join([*_ending(turn.reply, lang), *_measured(turn.reply, lang), *_written_by(turn, lang)])
+    return " · ".join([*ending(turn.reply, lang), *_measured(turn.reply, lang), *written_by(turn, lang)])
 
 
-def _ending(reply: Reply, lang: Lang) -> list[str]:
+def ending(reply: Reply, lang: Lang) -> list[str]:
+    """How it ended, where that was not the model's own end: one sentence or none."""
     if reply.reason not in _ENDINGS:
         return []
     return [text(_ENDINGS[reply.reason], lang, message=" ".join(reply.message.split()))]
@@ -145,7 +146,8 @@ def _measured(reply: Reply, lang: Lang) -> list[str]:
     return [counted, *(text(key, lang, value=value) for key, value in measured_of(own))]
 
 
-def _written_by(turn: Turn, lang: Lang) -> list[str]:
+def written_by(turn: Turn, lang: Lang) -> list[str]:
+    """Who guessed, which model wrote it on what, and with which settings; without what is not known."""
     drafters = [_name(drafts.drafter, lang) for drafts in turn.reply.tally.by_drafter]
     parts = [" + ".join(drafters) or text("export.no_drafter", lang)]
     if (about := turn.about) is not None:

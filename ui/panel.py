@@ -84,12 +84,12 @@ def _verdict(window: Summary) -> str:
         return ""
     if disturbed(window):
         return both("panel.doubtful")
-    if abs(speedup - 1) < max(0.02, _uncertainty(window.baseline)):
+    if abs(speedup - 1) < max(0.02, uncertainty(window.baseline)):
         return both("panel.same" if abs(speedup - 1) <= 0.02 else "panel.unclear")
     return both("panel.faster" if speedup > 1 else "panel.slower")
 
 
-def _uncertainty(baseline: Baseline) -> float:
+def uncertainty(baseline: Baseline) -> float:
     """About two standard errors of the baseline, from its spread (half the interquartile range: 0.67 of a deviation)."""
     return 2 * (baseline.spread or 0.0) / 0.67 / math.sqrt(baseline.n) if baseline.n else 0.0
 

@@ -1054,7 +1054,7 @@ TEXT: dict[str, tuple[str, str]] = {
         "The reply ended here before this round could add anything to it.",
         "这一轮还没来得及写，回答就结束了。",
     ),
-    "inspect.draft_top": ("What the guesser found likely here", "猜的一方觉得这里可能是"),
+    "inspect.draft_top": ("What the drafter found likely here", "草稿觉得这里可能是"),
     "inspect.draft_top.copy": ("The guess was copied, which counts as certain", "猜测是照抄的，算作十足把握"),
     "inspect.target_top": ("What the big model found likely here", "大模型觉得这里可能是"),
     "inspect.compared": (
@@ -1108,6 +1108,26 @@ TEXT: dict[str, tuple[str, str]] = {
     "inspect.time.detail": (
         "Looking up these lists took {time} more, which counts for nobody.",
         "查这些概率另外用了 {time}，不计入任何一方。",
+    ),
+    # a recording as a web page of its own
+    "save.made": ("Recorded {date}", "录制于 {date}"),
+    "save.prompt": ("Prompt", "提示"),
+    "save.system": ("System prompt", "系统提示"),
+    "save.plain": ("Plain decoding", "普通解码"),
+    "save.speculative": ("Speculative decoding", "推测解码"),
+    "save.reply": ("Reply", "回答"),
+    "save.empty": ("Nothing was written.", "什么也没写。"),
+    "save.hint": ("Point at a word to see what it is.", "把指针移到词上，就能看到它是什么。"),
+    "save.token": ("{kind}; round {index}", "{kind}；第 {index} 轮"),
+    "save.token.prob": ("{token}; the model's own probability: {prob}", "{token}；大模型自己给它的概率：{prob}"),
+    "save.how": (
+        "Times are each reply's own computing, measured on the machine named above; waiting and drawing do not count. "
+        "This page needs no network and no script.",
+        "时间只算每段回答自己的计算，在上面写的那台机器上测得；排队和显示不算。这个页面不需要网络，也不需要脚本。",
+    ),
+    "verdict.unclear": (
+        "the plain speed: no clear difference, for single passes scatter more than that here.",
+        "和普通解码相比的速度：差别不明显，单次计算的快慢波动比这还大。",
     ),
 }
 

@@ -15,6 +15,7 @@ from engine.config import Rule
 from engine.events import FinishReason, Prefilled, Round, Token
 from engine.stats import Summary
 from engine.stats import ratio as divided
+from ui.panel import uncertainty
 from ui.recordings import Lane, LaneName, Recording
 from ui.render import both, named, ratio, seconds, speed, times
 from ui.state import Reply, tokens_of
@@ -24,8 +25,8 @@ from ui.why import number
 KS = ("1", "2", "3", "5", "8", "auto")
 """What a race is offered to be run again with."""
 
-SAME_WITHIN = 0.03
-"""Speeds nearer than that are called the same: as much comes and goes between two runs of one thing."""
+SAME_WITHIN = 0.02
+"""Speeds nearer than that are called the same."""
 
 MISMEASURED = 1.02
 """A pass with guesses takes at least as long as one without, so a speed-up this much above its tokens was mismeasured."""
@@ -120,8 +121,9 @@ def _probs(plain: Reply, one: Token, other: Token) -> tuple[float, float] | None
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
-def verdict(recording: Recording) -> str:
-    """The verdict as HTML in both languages; "" while a lane runs. Of a reply that did not race, its figures."""
+def verdict(recording: Recording, again: bool = True) -> str:
+    """The verdict as HTML in both languages; "" while a lane runs. Of a reply that did not race, its figures. again: offer to
+    race once more."""
     if recording.running:
         return ""
     found = comparison(recording)
@@ -129,7 +131,7 @@ def verdict(recording: Recording) -> str:
         return _sheet(_table([_side(lane) for lane in recording.lanes]))
     cut = any(lane.reply.reason in (FinishReason.CANCELLED, FinishReason.ERROR) for lane in recording.lanes)
     parts = [_headline(found), f"<p>{both('verdict.cut')}</p>" if cut else "", _table([found.plain, found.speculative])]
-    return _sheet("".join(parts) + _text(found, recording) + _again(recording))
+    return _sheet("".join(parts) + _text(found, recording) + (_again(recording) if again else ""))
 
 
 def _sheet(html: str) -> str:
@@ -139,13 +141,23 @@ def _sheet(html: str) -> str:
 def _headline(found: Comparison) -> str:
     if found.speedup is None:
         return f'<p class="headline">{both("verdict.unknown")}</p>'
-    how = "same" if abs(found.speedup - 1) <= SAME_WITHIN else "faster" if found.speedup > 1 else "slower"
-    sentence = {"faster": both("verdict.faster"), "same": both("verdict.same"), "slower": both("verdict.slower")}[how]
+    how = _how(found.speedup, uncertainty(found.plain.figures.baseline))
+    sentence = {
+        "faster": both("verdict.faster"), "slower": both("verdict.slower"), "same": both("verdict.same"),
+        "unclear": both("verdict.unclear"),
+    }[how]  # fmt: skip
     most = max(1.0, found.speculative.tokens_a_pass or 1.0)
     doubt = ""
     if found.speedup > MISMEASURED * most:
         doubt = f'<p class="doubt">{both("verdict.doubtful", tokens=ratio(most))}</p>'
     return f'<p class="headline {how}"><b>{times(found.speedup)}</b> {sentence}</p>{doubt}'
+
+
+def _how(speedup: float, scatter: float) -> str:
+    """A slow-down is said as plainly as a speed-up; nothing is claimed within what single passes scatter."""
+    if abs(speedup - 1) <= SAME_WITHIN:
+        return "same"
+    return "unclear" if abs(speedup - 1) < scatter else "faster" if speedup > 1 else "slower"
 
 
 def _table(sides: list[Side]) -> str:

@@ -207,7 +207,7 @@ def test_each_token_says_in_words_what_became_of_it() -> None:
 def test_a_rejected_guess_shows_both_views_and_what_was_left() -> None:
     html = shown(ORANGE)
     assert Bars(html).lists == {
-        "What the guesser found likely here": [
+        "What the drafter found likely here": [
             ("orange", "guess", "probability 0.50"), ("yellow", "written", "probability 0.30"), ("big", "", "probability 4.0e-4"),
         ],
         "What the big model found likely here": [
@@ -230,7 +230,7 @@ def test_what_took_its_place_shows_the_same() -> None:
 def test_an_accepted_guess_shows_both_views_alone() -> None:
     decisions = (replace(a_round().decisions[0], detail=DETAIL), *a_round().decisions[1:])
     html = shown(SUN, decisions=decisions)
-    assert list(Bars(html).lists) == ["What the guesser found likely here", "What the big model found likely here"]
+    assert list(Bars(html).lists) == ["What the drafter found likely here", "What the big model found likely here"]
     assert ("sun", "guess", "probability 0.48") in Bars(html).lists["What the big model found likely here"]
     assert 'class="probs kept"' in html and "taken away" not in said(html) and "number drawn was 0.35" not in said(html)
 

@@ -126,9 +126,19 @@ def test_slower_is_said_as_plainly_as_faster(factor: float, words: str, kind: st
 
 def test_speeds_that_hardly_differ_are_called_the_same() -> None:
     plain = play(Script(), PLAIN)
-    for factor in (0.98, 1.0, 1.02):
+    for factor in (0.985, 1.0, 1.015):
         assert "hardly a difference" in said(verdict(of(plain, slowed(plain, factor))))
     assert "cost more" in said(verdict(of(plain, slowed(plain, 1.1))))
+
+
+def test_nothing_is_claimed_within_what_single_passes_scatter() -> None:
+    plain = play(Script(), PLAIN)
+    scattered = [
+        replace(e, total_s=e.total_s * (1.5 if e.index % 2 else 0.5)) if isinstance(e, Round) else e for e in plain
+    ]
+    for factor, claimed in ((1.1, False), (0.91, False), (4.0, True), (0.2, True)):
+        assert ("no clear difference" in said(verdict(of(scattered, slowed(plain, factor))))) != claimed
+        assert "no clear difference" not in said(verdict(of(plain, slowed(plain, factor))))
 
 
 def test_nothing_is_said_while_a_lane_runs() -> None:
