@@ -211,9 +211,9 @@ def _bar(row: Row) -> str:
     mark = f" <small>{words[row.mark]}</small>" if row.mark else ""
     name = f'<span class="unseen">{both("inspect.probability")}</span>'
     return (
-        f'<li class="{row.mark}"><span class="what"><bdi>{escape(marked(row.text)) or "…"}</bdi>{mark}</span>'
+        f'<li class="{row.mark}"><span class="which"><bdi>{escape(marked(row.text)) or "…"}</bdi>{mark}</span>'
         f'<span class="track" aria-hidden="true"><span style="width:{min(1.0, row.prob):.1%}"></span></span>'
-        f'<span class="value">{name} {number(row.prob)}</span></li>'
+        f'<span class="prob">{name} {number(row.prob)}</span></li>'
     )
 
 

@@ -30,10 +30,12 @@ from engine.events import (
 )
 from tests.fake_engine import Script, play
 from tests.ui.test_card import GREEDY, WARM, said
+from tests.ui.test_prose import colours, luminance
 from tests.ui.test_render import BIG_LIST, NAUGHTY, Reader
 from tests.ui.test_state import decodings, texts
 from tests.ui.test_trace_file import recordings
 from ui import card, inspector
+from ui.examples import ASSETS
 from ui.inspector import SHOWN_BEFORE, pane
 from ui.recordings import Lane, LaneName, Recording
 from ui.render import marked
@@ -88,7 +90,7 @@ class Bars(HTMLParser):
         for section in re.findall(r"<section>(.*?)</section>", html, re.DOTALL):
             title = said(re.findall(r"<h4>(.*?)</h4>", section)[0])
             self.lists[title] = [
-                (said(re.findall(r"<bdi>(.*?)</bdi>", row)[0]), kind, said(re.findall(r'class="value">(.*)$', row)[0]))
+                (said(re.findall(r"<bdi>(.*?)</bdi>", row)[0]), kind, said(re.findall(r'class="prob">(.*)$', row)[0]))
                 for kind, row in re.findall(r'<li class="(\w*)">(.*?)</li>', section, re.DOTALL)
             ]
 
@@ -364,3 +366,20 @@ def test_both_languages_say_everything() -> None:
         html = shown(piece)
         assert re.search("[\u4e00-\u9fff]", said(html, "zh")) and not re.search("[\u4e00-\u9fff]", said(html))
         assert all(said(html, lang) for lang in LANGS)
+
+
+# -- colours -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theme", [":root", ".dark"])
+@pytest.mark.parametrize("sheet", ["inspector", "verdict", "page_export"])
+def test_words_can_be_read_on_their_grounds(sheet: str, theme: str) -> None:
+    known = colours("colours", theme)
+    written = re.findall(
+        r"[{;\s]color: var\((--gl-\w+)\)", (ASSETS / "style" / f"{sheet}.css").read_text(encoding="utf-8")
+    )
+    assert {"--gl-text", "--gl-quiet"} <= set(written)
+    for name in written:
+        for ground in ("--gl-ground", "--gl-raised"):
+            lighter, darker = sorted((luminance(known[name]), luminance(known[ground])), reverse=True)
+            assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (name, ground)
