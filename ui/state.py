@@ -159,7 +159,7 @@ def advance(reply: Reply, events: Sequence[Event]) -> Reply:
     for event in events:
         tally = tally.add(event)
         if isinstance(event, Prefilling):
-            reply = replace(reply, read=event.done / event.prompt_tokens)
+            reply = replace(reply, read=min(1.0, event.done / max(1, event.prompt_tokens)))
         elif isinstance(event, Prefilled):
             blocks.append(Block(event, () if event.token is None else (_emitted(event.token),)))
             reply = replace(reply, phase=Phase.RUNNING, seed=event.seed)

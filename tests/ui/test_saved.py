@@ -113,6 +113,13 @@ def test_a_reply_that_was_broken_off_is_a_stopped_one() -> None:
         assert isinstance(last.reply.blocks[-1].event, Finished)
 
 
+@pytest.mark.parametrize(("done", "of"), [(0, 0), (5, 0), (9, 1)])
+def test_a_prompt_that_was_read_in_odd_parts_is_no_reason_to_lose_the_chat(done: int, of: int) -> None:
+    kept = example()
+    kept["turns"][0]["rows"].insert(0, {"v": 1, "e": "reading", "done": done, "of": of})
+    assert conversation(kept).turns[0].reply.text == DEFAULT_TEXT
+
+
 def test_a_record_without_keys_is_numbered() -> None:
     kept = example()
     for turn in kept["turns"]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from tests.fake_engine import Script, play
 from tests.ui.test_recordings import race
 from tests.ui.test_saved import abouts
 from ui import trace_file
+from ui.examples import ASSETS
 from ui.recordings import Lane, LaneName, Recording, closed
 from ui.state import Phase, Reply, advance
 from ui.strings import LANGS, TEXT, text
@@ -248,11 +248,12 @@ def test_the_version_is_read_before_anything_else() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_what_is_shipped_is_a_finished_race_with_a_title(name: str) -> None:
-    with suppress(Unreadable):  # a copy without them says so
-        recording = shipped(name, "mine")
-        assert recording.id == "mine" and all(recording.title) and recording.made
-        assert [lane.name for lane in recording.lanes] == ["plain", "speculative"]
-        assert all(lane.about is not None and lane.reply.text for lane in recording.lanes)
+    if not (ASSETS / "traces" / f"{name}.json").exists():
+        pytest.skip("this copy came without recordings")
+    recording = shipped(name, "mine")
+    assert recording.id == "mine" and all(recording.title) and recording.made
+    assert [lane.name for lane in recording.lanes] == ["plain", "speculative"]
+    assert all(lane.about is not None and lane.reply.text for lane in recording.lanes)
 
 
 @pytest.mark.parametrize("name", ["", "../examples", "chat/../chat", "nothing"])
