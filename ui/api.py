@@ -14,6 +14,7 @@ from engine.engine import Facts
 from engine.errors import EngineError, InvalidParams
 from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Round, Token
 from engine.stats import Tally
+from engine.stream import Stream
 from ui.controls import default_drafter
 from ui.handlers import GLANCE_S, HEARTBEAT_S, Handlers, readable
 from ui.sessions import Live
@@ -112,8 +113,9 @@ def make_generate(handlers: Handlers) -> Callable[..., Any]:
             )
             async for _ in handlers.until_loaded(live):
                 yield record.json()
-            await handlers.ask(live, _messages(prompt), params)
-            async for record in _written(live, Record(handlers.facts())):
+            messages = _messages(prompt)
+            stream = await handlers.ask(live, lambda: handlers.engine.stream(messages, params))
+            async for record in _written(live, stream, Record(handlers.facts())):
                 yield record.json()  # partial: lets Gradio notice that the caller has gone, and a program follow along
             if record.finished and record.finished.reason is FinishReason.ERROR:
                 raise gr.Error(record.finished.message, print_exception=False)
@@ -158,11 +160,9 @@ def _messages(prompt: str) -> tuple[Message, ...]:
     return (Message("user", written),)
 
 
-async def _written(live: Live, record: Record) -> AsyncIterator[Record]:
+async def _written(live: Live, stream: Stream, record: Record) -> AsyncIterator[Record]:
     """The record, empty at first, about once a second and at the end."""
     told = asyncio.get_running_loop().time()
-    stream = live.stream
-    assert stream is not None
     while not stream.done:
         for event in stream.take(0):
             live.started = True

@@ -6,12 +6,12 @@ import asyncio
 import logging
 import time
 import unicodedata
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
-from typing import Literal
+from typing import Literal, TypeVar
 
-from engine.config import DecodingParams, Detail, Message
+from engine.config import DecodingParams, Detail
 from engine.engine import Engine, Facts, State, Status
 from engine.errors import Busy, ContextFull, EngineError
 from engine.events import Finished, Prefilled
@@ -20,10 +20,12 @@ from ui import card, charts, controls, patches, prose, render, saved
 from ui.pace import Pace
 from ui.patches import Patch
 from ui.render import both, missing_drafters
-from ui.sessions import Live, Sessions
+from ui.sessions import Live, Sessions, Work
 from ui.state import About, Conversation, Reply, Turn, abandon, begin, index_of, progress, prompt, redo, undo, writing
 
 log = logging.getLogger(__name__)
+
+Asked = TypeVar("Asked", bound=Work)
 
 UPDATE_S = 1 / 12
 """At most so often is the page told. Only the page is paced; the engine runs freely and its queue is emptied each time."""
@@ -171,6 +173,8 @@ class Handlers:
     ) -> AsyncGenerator[Patch, None]:
         """Write a reply again with the settings of now, but with the seed that it had or a new one. The old one goes only
         once the new one has begun."""
+        if self.forgotten(conversation_id):
+            return _only(patches.unknown(conversation_id))
         conversation = self.sessions.open(conversation_id)
         place = _place(conversation, key)
         if place is None:
@@ -205,13 +209,13 @@ class Handlers:
                 params = replace(params, sampling=replace(params.sampling, seed=seed))
             try:
                 messages = prompt(settings.system, conversation.turns[:keep], user)
-                await self.ask(live, messages, params, conversation.id)
+                stream = await self.ask(live, lambda: self.engine.stream(messages, params, conversation.id))
             except EngineError as refusal:
                 yield patches.notice(conversation, refusal_notice(refusal))
                 return
-            self.sessions.put(begin(conversation, user, keep, self._about(params, settings.system)))
+            self.sessions.put(begin(conversation, user, keep, self.about(params, settings.system)))
             note = " ".join(map(corrected, corrections))
-            async for patch in self._follow(live, conversation.id, key, params.probe_every > 0, note):
+            async for patch in self._follow(live, stream, conversation.id, key, params.probe_every > 0, note):
                 yield patch
         except Exception:  # a mistake of ours must not leave the page waiting
             log.exception("a reply failed")
@@ -223,7 +227,8 @@ class Handlers:
             if left := self.sessions.find(conversation.id):
                 self.sessions.put(abandon(left, key))
 
-    def _about(self, params: DecodingParams, system: str) -> About | None:
+    def about(self, params: DecodingParams, system: str) -> About | None:
+        """What writes a reply with these settings; None while the engine is not ready."""
         facts = self.facts()
         if facts is None:
             return None
@@ -242,27 +247,24 @@ class Handlers:
         if waited and not live.stopped:
             yield status
 
-    async def ask(
-        self, live: Live, messages: Sequence[Message], params: DecodingParams, conversation_id: str = ""
-    ) -> None:
-        """Ask the engine for a stream, off the event loop because a long prompt takes a while to split into tokens."""
-        asking = asyncio.ensure_future(asyncio.to_thread(self.engine.stream, messages, params, conversation_id))
+    async def ask(self, live: Live, opened: Callable[[], Asked]) -> Asked:
+        """Ask the engine for a stream or a race, off the event loop because a long prompt takes a while to split into tokens."""
+        asking = asyncio.ensure_future(asyncio.to_thread(opened))
 
-        def attach(done: asyncio.Future[Stream]) -> None:
-            # A callback, so that a stream that opens after this task was cancelled is cancelled too.
+        def attach(done: asyncio.Future[Asked]) -> None:
+            # A callback, so that work that begins after this task was cancelled is cancelled too.
             if not done.cancelled() and done.exception() is None:
                 live.attach(done.result())
 
         asking.add_done_callback(attach)
         await asyncio.shield(asking)
         live.attach(asking.result())
+        return asking.result()
 
     async def _follow(
-        self, live: Live, conversation_id: str, key: int, probing: bool, note: str
+        self, live: Live, stream: Stream, conversation_id: str, key: int, probing: bool, note: str
     ) -> AsyncGenerator[Patch, None]:
         """Patches until the reply is finished or its conversation is gone."""
-        stream = live.stream
-        assert stream is not None
         blocks: list[patches.Shown] = []
         sent = [0] * REPEATED  # where those of the last updates began, oldest first
         told, began = 0.0, time.monotonic()
@@ -282,8 +284,12 @@ class Handlers:
                 yield patches.latest(conversation, sent[0], blocks[sent[0] :], self.sessions.ahead(live), probing, note)
                 sent = [*sent[1:], len(blocks)]
                 told = time.monotonic()
-            pace = UPDATE_S if time.monotonic() - began < BRISK_S else CALM_UPDATE_S
-            await asyncio.sleep(pace if events else GLANCE_S)
+            await asyncio.sleep(pace_s(time.monotonic() - began) if events else GLANCE_S)
+
+
+def pace_s(spent_s: float) -> float:
+    """How long until the page is told again of something that has been written for so long."""
+    return UPDATE_S if spent_s < BRISK_S else CALM_UPDATE_S
 
 
 async def _only(patch: Patch) -> AsyncGenerator[Patch, None]:

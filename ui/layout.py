@@ -10,11 +10,13 @@ import gradio as gr
 
 from engine.engine import Engine
 from ui import charts, chats, export, page, render, saved
+from ui import watch as views
 from ui.api import make_generate
 from ui.controls import Options
 from ui.examples import ASSETS, EXAMPLES, buttons
 from ui.handlers import Handlers
 from ui.patches import Patch, answer, packed
+from ui.races import Races
 from ui.render import both, named
 from ui.settings import SettingsPane
 from ui.state import Conversation
@@ -24,6 +26,11 @@ from ui.theme import dress
 FILL = "(...values) => window.greenlight.fill(...values)"
 SEND = "(...values) => window.greenlight.send(...values)"
 """Run in the browser before an event is sent: they put the page's conversation id in the first place."""
+
+JOIN = """window.greenlightWatch = {element, trigger, props, watch, events: ["race", "look"]};
+document.dispatchEvent(new CustomEvent("greenlight:watch"));"""
+"""The script of the component of the other views: it hands what Gradio gave it to the page's own script. Gradio takes only
+events that are named in it."""
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
@@ -59,7 +66,11 @@ def build_app(engine: Engine, options: Options) -> gr.Blocks:
                         for name, variant in BUTTONS
                     )
                 gr.HTML('<p class="meter" data-part="meter"></p>', elem_id="gl-meter", apply_default_css=False)
+        watch = gr.HTML(
+            html_template=views.watch(), value=None, js_on_load=JOIN, elem_id="gl-watch", apply_default_css=False
+        )
         settings.wire(app, log)
+        _Views(Races(handlers)).wire(watch, settings)
         _Page(handlers, conversation, log, box, settings).wire(send, stop, undo, redo)
         gr.api(make_generate(handlers), api_name="generate", concurrency_limit=None)
     return app
@@ -178,6 +189,30 @@ class _Page:
         return [gr.update(**box_words(lang)), *names, *self.settings.language(lang)]
 
 
+class _Views:
+    """The wiring of the views besides the chat."""
+
+    def __init__(self, races: Races) -> None:
+        self.races = races
+
+    def wire(self, watch: gr.HTML, settings: SettingsPane) -> None:
+        private: dict[str, Any] = {"preprocess": False, "trigger_mode": "multiple", **PRIVATE}
+        watch.race(self.on_race, settings.components, watch, concurrency_limit=None, **private)
+        watch.look(self.on_look, None, watch, queue=False, **private)
+
+    async def on_race(self, event: gr.EventData, *values: object) -> AsyncIterator[str]:
+        names = ("key", "prompt", "k", "temperature", "length", "dice")
+        wish = {name: getattr(event, name, None) for name in names}
+        async with aclosing(self.races.race(wish, values)) as messages:
+            async for message in messages:
+                yield packed(message)
+
+    async def on_look(self, event: gr.EventData) -> Any:
+        args = event.args if isinstance(event.args, dict) else {}
+        message = await self.races.look(str(event.what), args)
+        return gr.skip() if message is None else packed(message)
+
+
 def _file(args: dict[str, Any]) -> dict[str, Any]:
     """A chat as a file, for the browser to save."""
     form = "markdown" if args.get("form") == "markdown" else "json"
@@ -203,7 +238,7 @@ def _header() -> str:
     logo = (ASSETS / "logo.svg").read_text(encoding="utf-8")
     return (
         f'<header class="gl-header">{chats.header()}<span class="logo" aria-hidden="true">{logo}</span><h1>{both("app.name")}</h1>'
-        f'<p class="line">{both("app.line")}</p><span data-figure="engine"></span>'
+        f'{views.tabs()}<p class="line">{both("app.line")}</p><span data-figure="engine"></span>'
         f'<button type="button" data-action="language"{_hint("header.language.help")}>{both("header.language")}</button>'
         f'<button type="button" class="picture" data-action="theme"{_hint("header.theme")}>{render.icon(THEME)}'
         f'<span class="unseen">{both("header.theme")}</span></button></header>'
@@ -217,7 +252,7 @@ def _log(options: Options) -> str:
         f'<h2 class="unseen" id="gl-log-name">{both("log.label")}</h2>'
         '<div class="log" data-part="log" tabindex="0" role="region" aria-labelledby="gl-log-name">'
         f'<div class="blank"><div class="loading" data-part="loading"></div><p class="lead">{both("app.line")}</p><h2>{both("log.empty")}</h2>'
-        f"{buttons()}<p>{both('log.english')}</p></div>"
+        f'<div class="tries">{buttons()}<p>{both("log.english")}</p></div>{views.small()}</div>'
         '<div data-part="turns"></div></div>'
         f'<div class="token-card" role="group" aria-label="{named("card.label")}" data-part="card" tabindex="0" hidden></div>'
         '<p class="unseen" role="status" aria-live="polite" data-part="card-say"></p>'

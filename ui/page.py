@@ -17,6 +17,11 @@ SCRIPTS = (
     "prose",
     "charts",
     "settings",
+    "watch",
+    "viewer",
+    "race",
+    "inspect",
+    "tabs",
     "start",
 )
 """In assets/page, in this order: they share one scope, the body of a function that Gradio calls when the page is there."""
@@ -33,6 +38,9 @@ STYLES = (
     "prose",
     "charts",
     "settings",
+    "watch",
+    "verdict",
+    "inspector",
     "narrow",
 )
 """In assets/style, in this order: the last ones are for narrow screens and reduced motion and win over those before."""

@@ -4,7 +4,7 @@ Blocks of a reply never change, so a patch carries only those from index `from` 
 Gradio may skip values when they come faster than the browser draws. Therefore each patch repeats the blocks of the
 last few, and a page that still finds a gap asks for everything (`sync`). A patch thus never has to arrive.
 
-A block is sent as its HTML and its row (see `engine.trace`): with the rows the browser keeps the conversation, and can
+A block is sent as its HTML and its row (see `engine.trace`), without the lists of likeliest tokens: with the rows the browser keeps the conversation, and can
 give it back to a server that no longer knows it.
 """
 
@@ -29,7 +29,12 @@ _versions = itertools.count(time.time_ns() // 1_000_000)
 """No two patches are equal, so the page notices each; and they go on growing when the server is started again."""
 
 
-def packed(patch: Patch, asked: str) -> str:
+def numbered(patch: Patch) -> Patch:
+    """Newer than all before it."""
+    return {"v": next(_versions)} | patch
+
+
+def packed(patch: Patch, asked: str = "") -> str:
     """A patch as one string, with the conversation id that the page asked with: the page follows to a new id only from there.
 
     One string, because Gradio sends nested values as differences to the one before, and its list differences are
@@ -75,7 +80,7 @@ def answer(conversation: Conversation, what: str, payload: object) -> Patch:
 
 def shown(blocks: Iterable[Block]) -> list[Shown]:
     """What is sent of blocks. A patch repeats those of the last few, so whoever sends many makes each once."""
-    return [(render.block(block), trace.row(block.event)) for block in blocks]
+    return [(render.block(block), trace.row(block.event, tops=False)) for block in blocks]
 
 
 def latest(
@@ -114,8 +119,7 @@ def still_loading(
 
 
 def _patch(conversation: Conversation, turns: list[Patch]) -> Patch:
-    return {
-        "v": next(_versions),
+    said = {
         "conversation": conversation.id,
         "keys": [turn.key for turn in conversation.turns],
         "undo": bool(conversation.past),
@@ -123,6 +127,7 @@ def _patch(conversation: Conversation, turns: list[Patch]) -> Patch:
         "turns": turns,
         "running": bool(conversation.turns) and conversation.turns[-1].reply.phase is not Phase.FINISHED,
     }
+    return numbered(said)
 
 
 def _turn(turn: Turn, start: int, blocks: list[Shown], ahead: int = 0) -> Patch:

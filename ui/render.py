@@ -22,6 +22,7 @@ COPY = '<path d="M5 5V2.5h8.5V11H11M2.5 5H11v8.5H2.5z"/>'
 AGAIN = '<path d="M13 8a5 5 0 1 1-1.6-3.7M13 2v3h-3"/>'
 DICE = '<rect x="2.5" y="2.5" width="11" height="11" rx="2"/><path d="M5.5 5.5h.01M8 8h.01M10.5 10.5h.01"/>'
 PENCIL = '<path d="M10.5 3 13 5.5 5.5 13H3v-2.5z"/>'
+LENS = '<circle cx="7" cy="7" r="4.5"/><path d="m10.5 10.5 3 3"/>'
 """Drawn on 16 x 16, for `icon`."""
 
 _MARKS = {"\n": "↵", "\r": "↵", "\t": "⇥", "\u00a0": "⍽", "\u3000": "⍽", "\u200b": "∅"}
@@ -140,12 +141,15 @@ def turn_foot(turn: Turn, ahead: int = 0) -> str:
     if reply.phase is Phase.RUNNING:
         return ""
     outgrown = both("end.drafter_context") if reply.outgrown else ""
-    parts = [_ending(reply), outgrown, _written(reply), _measured(reply, turn.about)]
-    acts = f'<p class="acts">{copy_button("copy")}{_act("again", AGAIN)}{_act("reseed", DICE)}</p>'
+    parts = [ending(reply), outgrown, _written(reply), _measured(reply, turn.about)]
+    acts = (
+        f'<p class="acts">{copy_button("copy")}{_act("again", AGAIN)}{_act("reseed", DICE)}{_act("inspect", LENS)}</p>'
+    )
     return "".join(f"<p>{part}</p>" for part in parts if part) + acts
 
 
-def _ending(reply: Reply) -> str:
+def ending(reply: Reply) -> str:
+    """Why it ended, where that was not the model's own end; as HTML."""
     if reply.reason is FinishReason.LENGTH:
         return both("end.length", count=reply.tally.tokens)
     if reply.reason is FinishReason.CONTEXT:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
+from typing import Protocol
 
-from engine.stream import Stream
 from ui.state import Conversation
 
 CAPACITY = 200
@@ -18,23 +18,29 @@ CAPACITY_BLOCKS = 100_000
 """Blocks kept in all conversations, a few kilobytes each."""
 
 
+class Work(Protocol):
+    """What the engine does for somebody: a stream, or a race."""
+
+    def cancel(self) -> None: ...
+
+
 class Live:
-    """One reply that is being asked for or written. `stop` works at any moment, also before there is a stream."""
+    """Work that is being asked for or done. `stop` works at any moment, also before there is any."""
 
     def __init__(self) -> None:
-        self.stream: Stream | None = None
+        self.work: Work | None = None
         self.stopped = False
         self.started = False
 
     def stop(self) -> None:
         self.stopped = True
-        if self.stream is not None:
-            self.stream.cancel()
+        if self.work is not None:
+            self.work.cancel()
 
-    def attach(self, stream: Stream) -> None:
-        self.stream = stream
+    def attach(self, work: Work) -> None:
+        self.work = work
         if self.stopped:
-            stream.cancel()
+            work.cancel()
 
 
 class Sessions:

@@ -1041,7 +1041,10 @@ TEXT: dict[str, tuple[str, str]] = {
     "inspect.prompt": ("Before the first round: the prompt is read", "第一轮之前：读提示"),
     "inspect.before": ("The text up to here ends with", "到这里为止，文字的结尾是"),
     "inspect.before.prompt": ("The reply begins here. The prompt ends with", "回答从这里开始。提示的结尾是"),
-    "inspect.tokens": ("The tokens of this round, in order; press one to see why", "这一轮的 token，按顺序；点一个看原因"),
+    "inspect.tokens": (
+        "The tokens of this round, in order; press one to see why",
+        "这一轮的 token，按顺序；点一个看原因",
+    ),
     "inspect.tokens.plain": ("What this round wrote", "这一轮写的"),
     "inspect.first": ("first", "第一个"),
     "inspect.behind": ("not checked: behind a wrong guess", "没检查：前面猜错了"),

@@ -45,7 +45,7 @@ function tellToken(node, how) {
 function fillCard(tries) {
   const html = cardsOf(told.args).get(placeOf(told.args));
   if (html !== undefined) {
-    cardBox.innerHTML = html;
+    cardBox.innerHTML = html + sentence("look");
     cardBox.hidden = false;
     cardBox.scrollTop = 0;
     placeCard();
@@ -142,6 +142,7 @@ function inSight(node) {
 
 function onTokenKey(event) {
   if (event.key === "Escape" && told) { hideToken(); return; }
+  if (event.key === "Enter" && event.target === log && told?.how === "keys") { actions.inspect(log); return; }
   const step = {ArrowRight: 1, ArrowLeft: -1}[event.key];
   if (!step || event.target !== log || event.ctrlKey || event.altKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();

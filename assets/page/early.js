@@ -19,3 +19,6 @@ for (const name of ["localStorage", "sessionStorage"]) {
     try { Object.defineProperty(window, name, {value: storage, configurable: true}); } catch { /* then without */ }
   }
 }
+
+// Which view is shown first, so that no other flashes up before it.
+document.documentElement.dataset.tab = new URLSearchParams(location.search).get("tab") ?? "chat";

@@ -87,7 +87,7 @@ function apply(packed) {
   const follow = atEnd() && !selecting();
   const complete = applyTurns(patch);
   if (patch.running !== undefined) setRunning(patch.running);
-  if (patch.ready !== undefined) ready = patch.ready;
+  if (patch.ready !== undefined) root.dataset.ready = (ready = patch.ready) ? "yes" : "no";
   applyFigures(patch.figures || {});
   put("loading", patch.loading);
   put("notice", patch.notice);

@@ -40,6 +40,15 @@ async function copy(written) {
   field.remove();
 }
 
+// Hands a file to the browser, which asks the person where it goes, or puts it where downloads go.
+function saveFile({name, mime, text}) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], {type: mime}));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
 // A button that says for a moment that it has done what it says.
 function done(button) {
   button.dataset.done = "yes";

@@ -114,16 +114,12 @@ async function askFile(button, form) {
   if (fileAsked?.number === number) notify("chats-unanswered");
 }
 
-function receiveFile({number, name, mime, text, failed}) {
+function receiveFile({number, failed, ...file}) {
   if (fileAsked?.number !== number) return;
   const {button} = fileAsked;
   fileAsked = null;
   if (failed) { put("notice", failed); return; }
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], {type: mime}));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  saveFile(file);
   done(button);
 }
 

@@ -46,7 +46,7 @@ const PARTS = [".gl-header", "#gl-figures", "#gl-chats [data-part=chats]", "[dat
 
 function start() {
   if (window.greenlightOff.signal !== mount) return;
-  if (!PARTS.every((place) => document.querySelector(place))) {
+  if (!window.greenlightWatch || !PARTS.every((place) => document.querySelector(place))) {
     setTimeout(start, 20);
     return;
   }

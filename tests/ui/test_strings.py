@@ -17,7 +17,8 @@ SOURCES = "\n".join(
     path.read_text(encoding="utf-8") for path in sorted(Path("ui").glob("*.py")) if path.name != "strings.py"
 )
 BUILT = ("load.", "legend.", "panel.", "drafter.", "rule.", "button.", "round.", "group.", "preset.", "card.kind.", "card.drawn.", "card.greedy.", "card.noise.",
-         "card.recovered.", "card.col.", "card.outcome.", "act.", "charts.")  # fmt: skip
+         "card.recovered.", "card.col.", "card.outcome.", "act.", "charts.", "tab.", "source.", "lane.", "watch.speed.", "watch.mode.",
+         "watch.say.", "watch.restart", "watch.back", "watch.play", "watch.step", "watch.end")  # fmt: skip
 """Beginnings of keys that the code puts together from a name."""
 
 

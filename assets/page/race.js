@@ -1,0 +1,139 @@
+// ---- the race: what is asked for, and the race that runs. Until somebody has raced, a recorded one is there.
+
+const RACE = {kept: "greenlight.race", silence: 3000};
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+let raceKey = "";            // names the race that was asked for last; the browser makes it up, so that it can be stopped at once
+let raceHeard = 0;
+let raceAsked = 0;           // when everything was asked for again
+
+function raceForm() { return document.querySelector("[data-part=race-form]"); }
+function raceView() { return viewers.get("race"); }
+function raceSay(html) { document.querySelector("[data-slot=race-notice]").innerHTML = html; }
+
+function raceRuns(running) {
+  const form = raceForm();
+  form.dataset.running = running ? "yes" : "no";
+  form.querySelector("[data-action=race-go]").disabled = running;
+  form.querySelector("[data-action=race-stop]").hidden = !running;
+}
+
+function secretKey() {
+  return [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+function race() {
+  const form = raceForm();
+  if (form.dataset.running === "yes") return;
+  const values = Object.fromEntries(new FormData(form));
+  raceKey = secretKey();
+  raceHeard = Date.now();
+  raceSay("");
+  raceRuns(true);
+  watchPart.trigger("race", {
+    key: raceKey, prompt: values.prompt, k: values.k === "auto" ? "auto" : Number(values.k),
+    temperature: values.temperature === "" ? null : Number(values.temperature), length: Number(values.length), dice: form.dice.checked,
+  });
+}
+
+// {key, id, lanes, ahead, notice, running, verdict, recording}: recording with the first that has one.
+onWatch("live", (message) => {
+  if (message.key !== raceKey) return;
+  raceHeard = Date.now();
+  if (message.notice !== undefined) raceSay(message.notice);
+  if (message.recording) {
+    raceView().open(message.recording);
+    store("sessionStorage", RACE.kept, message.recording.id);
+  }
+  if (message.lanes && (raceView().id() !== message.id || !raceView().live(message))) fetchRace(message.id);
+  raceRuns(message.running);
+});
+
+// A message was lost, so something is missing: everything is fetched, and what was played stays played.
+async function fetchRace(id) {
+  if (Date.now() - raceAsked < ASK_AGAIN_MS) return;
+  raceAsked = Date.now();
+  const key = raceKey;
+  const found = await openRecording({id});
+  if (key !== raceKey) return;
+  if (found.failed !== undefined) { raceSay(found.failed); raceRuns(false); return; }
+  raceView().open(found, {at: Infinity});
+  raceRuns(raceView().isLive());
+}
+
+function watchRace() {
+  if (raceForm()?.dataset.running === "yes" && Date.now() - raceHeard > RACE.silence && raceView().id()) {
+    raceHeard = Date.now();
+    fetchRace(raceView().id());
+  }
+}
+
+function fillRace(words, temperature) {
+  const form = raceForm();
+  form.prompt.value = words;
+  form.temperature.value = temperature;
+}
+
+// The recorded race, or the one of before the page was loaded again.
+async function firstRace() {
+  const before = stored("sessionStorage", RACE.kept);
+  let found = before ? await openRecording({id: before}) : null;
+  if (!found || found.failed !== undefined) found = await openRecording({shipped: "chat"});
+  if (raceKey || found.failed !== undefined) return;  // somebody was quicker
+  raceView().open(found, {play: false, at: still.matches ? Infinity : 0});
+  if (!raceForm().prompt.value) fillRace(found.user, found.lanes[0].about?.params?.sampling?.temperature ?? 0);
+  if (raceView().isLive()) { raceRuns(false); return; }
+  playWhenSeen();
+}
+
+let raceSeen = false;
+
+// Plays once when the view is first looked at.
+function playWhenSeen() {
+  if (raceSeen || still.matches || root.dataset.tab !== "race" || !raceView().recording()) return;
+  raceSeen = true;
+  raceView().setPlaying(true);
+}
+
+Object.assign(actions, {
+  "race-prompt": (button) => fillRace(button.dataset.prompt, button.dataset.temperature),
+  "race-stop": () => look("stop", {key: raceKey}),
+  "race-again": (button) => {
+    if (raceForm().dataset.running === "yes") return;
+    const {user, lanes} = viewers.get(button.closest(".viewer").dataset.viewer).recording();
+    const params = lanes.find((lane) => lane.name === "speculative")?.about?.params;
+    fillRace(user, params?.sampling?.temperature ?? 0);
+    raceForm().k.value = button.dataset.k;
+    goTo("race");
+    race();
+    document.querySelector(".race .transport").scrollIntoView({block: "nearest"});
+  },
+});
+
+on("submit", (event) => {
+  if (event.target !== raceForm()) return;
+  event.preventDefault();
+  event.stopPropagation();
+  race();
+});
+on("keydown", (event) => {  // as in the chat: Enter sends, Shift+Enter breaks the line
+  if (event.target !== raceForm()?.prompt || event.key !== "Enter" || event.shiftKey) return;
+  if (event.isComposing || event.keyCode === 229) return;
+  event.preventDefault();
+  race();
+});
+on("greenlight:tab", playWhenSeen);
+const raceTimer = setInterval(watchRace, 500);
+mount.addEventListener("abort", () => clearInterval(raceTimer));
+atStart(firstRace);
+
+// ---- the small one on the blank page
+
+async function firstGlance() {
+  const viewer = viewers.get("glance");
+  if (!viewer) return;
+  const found = await openRecording({shipped: "chat"});
+  if (found.failed !== undefined) { viewer.place.closest(".glance").hidden = true; return; }
+  viewer.open(found, {play: !still.matches && root.dataset.tab === "chat", at: still.matches ? Infinity : 0});
+}
+
+atStart(firstGlance);
