@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from engine.config import Detail
@@ -14,6 +16,14 @@ from engine.model import RawProbs
 from engine.verify import Proposal, Rows, Verdict
 
 TOP = 5
+
+GROUP = 64
+"""Numbers that `largest` takes together."""
+
+RARE = 1e-6
+"""A probability below is too coarse a number for others to be told from it."""
+
+Array = np.ndarray[Any, Any]
 
 Describe = Callable[[int], str]
 """How a token of a top list is written."""
@@ -51,7 +61,9 @@ def behind(
         replace(known, draft_top=draft_top, target_top=target_top)
         for known, (draft_top, target_top) in zip(details, tops, strict=True)
     )
-    return Behind(emitted, full, recovery_detail(logits, verdict, describe))
+    raw_top = _raw_top(logits, n, verdict.next_id, probs[-1], raw_probs, describe)
+    recovery = RecoveryDetail(top_choices(verdict.last_probs, describe), verdict.last_uniform, raw_top)
+    return Behind(emitted, full, recovery)
 
 
 def _draft_top(i: int, proposal: Proposal, describe: Describe) -> tuple[Choice, ...]:
@@ -61,15 +73,40 @@ def _draft_top(i: int, proposal: Proposal, describe: Describe) -> tuple[Choice, 
     return (Choice(token_id, describe(token_id), 1.0),)
 
 
-def recovery_detail(logits: Tensor, verdict: Verdict, describe: Describe) -> RecoveryDetail:
-    """What the token that ended the round was drawn from. logits [k + 1, V]: the target's raw rows."""
-    raw = torch.softmax(logits[verdict.num_accepted].double(), dim=-1)
-    return RecoveryDetail(top_choices(verdict.last_probs, describe), verdict.last_uniform, top_choices(raw, describe))
-
-
 def top_choices(probs: Tensor, describe: Describe, n: int = TOP) -> tuple[Choice, ...]:
     """The n likeliest of a row [V] of any positive total, normalised; those with probability 0 left out."""
-    values, ids = torch.topk(probs, min(n, len(probs)))
-    total = float(probs.double().sum())
-    pairs = zip(ids.tolist(), values.tolist(), strict=True)
-    return tuple(Choice(i, describe(i), value / total) for i, value in pairs if value > 0)
+    row = probs.numpy()
+    ids = largest(row, n)
+    total = float(row.sum())
+    return tuple(Choice(i, describe(i), value / total) for i in ids if (value := float(row[i])) > 0)
+
+
+def _raw_top(
+    logits: Tensor, i: int, token_id: int, prob: float, raw_probs: RawProbs, describe: Describe
+) -> tuple[Choice, ...]:
+    """The likeliest of softmax(logits[i]), those of probability 0 left out. prob: the share of token_id in it.
+
+    From one share all others follow by their logits' distance, and the row need not be summed again.
+    """
+    row = logits[i].numpy()
+    ids = largest(row, TOP)
+    if prob < RARE:
+        token_id = ids[0]
+        [prob] = raw_probs(logits, (i,), (token_id,))
+    shares = [(n, min(1.0, prob * math.exp(float(row[n]) - float(row[token_id])))) for n in ids]
+    return tuple(Choice(n, describe(n), share) for n, share in shares if share > 0)
+
+
+def largest(row: Array, n: int) -> list[int]:
+    """Indices of the n largest numbers of a row [V], the largest first.
+
+    They lie in the n groups whose largest numbers are largest, and only those are sorted: the row is read once, at full
+    width, since a group is a column of the row laid out as a table.
+    """
+    width = min(len(row), max(n, len(row) // GROUP))
+    whole = len(row) // width * width
+    tops = row[:whole].reshape(-1, width).max(axis=0)
+    columns = np.argpartition(tops, -n)[-n:] if width > n else np.arange(width)
+    near = np.concatenate([np.add.outer(np.arange(0, whole, width), columns).ravel(), np.arange(whole, len(row))])
+    found: list[int] = near[np.argsort(-row[near], kind="stable")[:n]].tolist()
+    return found
