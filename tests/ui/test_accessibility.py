@@ -66,3 +66,21 @@ def test_a_phone(page: Visit, engine: FakeEngine) -> None:
     assert violations(page.page) == []
     page.page.click("[data-action=fold]")
     assert violations(page.page) == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_race_and_the_inspector(page: Visit, engine: FakeEngine, width: int) -> None:
+    page.page.set_viewport_size({"width": width, "height": 800})
+    page.page.click(".tabs [data-tab-link=race]")
+    page.page.wait_for_selector("[data-viewer=race][data-over=yes]")
+    assert violations(page.page) == []
+    page.page.click("[data-viewer=race] .lane.speculative .t.rejected >> nth=0")
+    page.page.wait_for_selector("[data-viewer=race] [data-slot=round] .pane")
+    page.page.click("[data-viewer=race] .plots summary")
+    assert violations(page.page) == []
+    page.page.click("[data-action=language]")
+    page.page.click(".tabs [data-tab-link=inspect]")
+    page.page.wait_for_selector("[data-viewer=inspect] .lane")
+    page.page.click("[data-viewer=inspect] .t.draft >> nth=0")
+    page.page.wait_for_selector("[data-viewer=inspect] [data-slot=round] .pane")
+    assert violations(page.page) == []
