@@ -182,7 +182,10 @@ class _Reply:
         target_probs = LazyRows(logits, history, self.prompt_len, self.sampling)
         verdict = verify(proposal, target_probs, position, self.dice)
         sampled_s = perf_counter()
-        known = detail.behind(params.detail, proposal, verdict, logits, target_probs, model.raw_probs, self._describe)
+        known = detail.behind(
+            params.detail, proposal, verdict, logits, target_probs, model.raw_probs, self._describe,
+            greedy=self.sampling.temperature == 0.0,
+        )  # fmt: skip
         detail_s = perf_counter() - sampled_s
         decisions = self._decisions(proposal, verdict, known.details)
         tokens = self._emit(

@@ -46,8 +46,12 @@ def behind(
     target_probs: Rows,
     raw_probs: RawProbs,
     describe: Describe,
+    greedy: bool = False,
 ) -> Behind:
-    """All that the level asks for. logits [k + 1, V]: the target's raw rows, of which only those that were needed are read."""
+    """All that the level asks for. logits [k + 1, V]: the target's raw rows, of which only those that were needed are read.
+
+    greedy: the rows after temperature and filters are 1 and 0 only, so the drafts' top lists are those before.
+    """
     if level == Detail.OFF:
         return Behind()
     n, tested = verdict.num_accepted, len(verdict.tests)
@@ -56,7 +60,16 @@ def behind(
     emitted = (*probs[:n], probs[-1])
     if level == Detail.PROBS:
         return Behind(emitted, details)
-    tops = [(_draft_top(i, proposal, describe), top_choices(target_probs[i], describe)) for i in range(tested)]
+    if greedy:
+        tops = [
+            (
+                _raw_draft_top(i, proposal, describe),
+                _raw_top(logits, i, proposal.token_ids[i], probs[i], raw_probs, describe),
+            )
+            for i in range(tested)
+        ]
+    else:
+        tops = [(_draft_top(i, proposal, describe), top_choices(target_probs[i], describe)) for i in range(tested)]
     full = tuple(
         replace(known, draft_top=draft_top, target_top=target_top)
         for known, (draft_top, target_top) in zip(details, tops, strict=True)
@@ -73,6 +86,17 @@ def _draft_top(i: int, proposal: Proposal, describe: Describe) -> tuple[Choice, 
     return (Choice(token_id, describe(token_id), 1.0),)
 
 
+def _raw_draft_top(i: int, proposal: Proposal, describe: Describe) -> tuple[Choice, ...]:
+    """The drafter's likeliest tokens at temperature 1 without filters; the draft alone where it looks up."""
+    if proposal.raw_logits is None:
+        return _draft_top(i, proposal, describe)
+    row = proposal.raw_logits[i].numpy()
+    entries = largest(row, TOP)
+    shares = _shares(row, entries, entries[0], proposal.confidences[i])
+    ids = entries if proposal.vocabulary is None else proposal.vocabulary[entries].tolist()
+    return tuple(Choice(n, describe(n), share) for n, share in zip(ids, shares, strict=True) if share > 0)
+
+
 def top_choices(probs: Tensor, describe: Describe, n: int = TOP) -> tuple[Choice, ...]:
     """The n likeliest of a row [V] of any positive total, normalised; those with probability 0 left out."""
     row = probs.numpy()
@@ -86,15 +110,20 @@ def _raw_top(
 ) -> tuple[Choice, ...]:
     """The likeliest of softmax(logits[i]), those of probability 0 left out. prob: the share of token_id in it.
 
-    From one share all others follow by their logits' distance, and the row need not be summed again.
+    From one share all others follow by their logits' distance, so the row need not be summed again.
     """
     row = logits[i].numpy()
     ids = largest(row, TOP)
     if prob < RARE:
         token_id = ids[0]
         [prob] = raw_probs(logits, (i,), (token_id,))
-    shares = [(n, min(1.0, prob * math.exp(float(row[n]) - float(row[token_id])))) for n in ids]
-    return tuple(Choice(n, describe(n), share) for n, share in shares if share > 0)
+    shares = _shares(row, ids, token_id, prob)
+    return tuple(Choice(n, describe(n), share) for n, share in zip(ids, shares, strict=True) if share > 0)
+
+
+def _shares(row: Array, places: list[int], known: int, prob: float) -> list[float]:
+    """Of the softmax of a row, at each place, where that of one place is known."""
+    return [min(1.0, prob * math.exp(float(row[place]) - float(row[known]))) for place in places]
 
 
 def largest(row: Array, n: int) -> list[int]:

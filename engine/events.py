@@ -87,7 +87,8 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class TokenDetail:
     """With `DecodingParams.detail`: probabilities at temperature 1 without filters (raw_draft_prob None for a drafter that
-    looks up), and under `Detail.FULL` the top 5 of both sides after temperature and filters (what the rule really compared).
+    looks up), and under `Detail.FULL` the top 5 of both sides after temperature and filters (what the rule really compared);
+    at temperature 0, where these are 1 and 0 only, before them.
     """
 
     raw_draft_prob: float | None

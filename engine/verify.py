@@ -37,7 +37,8 @@ class Proposal:
     probs None: point masses on the ids (a drafter that looks up instead of predicting). confidences: for each draft the
     largest probability of its row at temperature 1 without filters, which does not depend on what was drawn; none for a
     drafter that looks up. raw_logits, for showing only: what a drafter with confidences made the draft from, one row over
-    its own vocabulary for each; raw_ids: where in it the draft is.
+    its own vocabulary for each; raw_ids: where in it the draft is. vocabulary [entries of such a row]: what the target calls
+    each of them; None: the same.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -45,6 +46,7 @@ class Proposal:
     raw_logits: Sequence[Tensor] | None = None
     confidences: tuple[float, ...] = ()
     raw_ids: tuple[int, ...] = ()
+    vocabulary: Tensor | None = None
 
     def prob(self, i: int) -> float:
         """Draft probability of the i-th token."""

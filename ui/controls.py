@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from engine.config import MAX_K, DecodingParams, Rule, SamplingParams
+from engine.config import MAX_K, DecodingParams, Detail, Rule, SamplingParams
 from ui.strings import Lang, text
 
 MAX_SEED = 2**63 - 1
@@ -75,6 +75,7 @@ TABLE: tuple[Control, ...] = (
     Control("rule", "decoding", "choice", Rule.REJECTION.value, "rule.label", "rule.help", choices=tuple(r.value for r in Rule)),
     Control("probe_every", "decoding", "number", 12, "probe_every.label", "probe_every.help", 0, 64),
     Control("plain_only", "decoding", "switch", False, "plain_only.label", "plain_only.help"),
+    Control("record", "decoding", "switch", False, "record.label", "record.help"),
     Control("temperature", "sampling", "slider", 0.0, "temperature.label", "temperature.help", 0, MAX_TEMPERATURE, 0.05),
     Control("top_p", "sampling", "slider", 1.0, "top_p.label", "top_p.help", 0.05, 1, 0.05),
     Control("min_p", "sampling", "slider", 0.0, "min_p.label", "min_p.help", 0, 1, 0.01),
@@ -183,6 +184,7 @@ def settings(controls: Sequence[Control], values: Sequence[object]) -> tuple[Set
         max_new_tokens=int(checked["max_new_tokens"]),
         stop=stops(str(checked["stop"])),
         probe_every=int(checked["probe_every"]),
+        detail=Detail.FULL if checked["record"] else Detail.PROBS,
     )
     return Settings(str(checked["system"]), params), corrections
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from html import escape
 from typing import Literal, TypeVar
 
-from engine.config import DecodingParams, Detail
+from engine.config import DecodingParams
 from engine.engine import Engine, Facts, State, Status
 from engine.errors import Busy, ContextFull, EngineError
 from engine.events import Finished, Prefilled
@@ -204,7 +204,7 @@ class Handlers:
                 yield patches.notice(conversation, both("notice.unsent"))
                 return
             settings, corrections = controls.settings(self.table(), values)
-            params = replace(settings.params, detail=Detail.PROBS)
+            params = settings.params
             if seed != "settings":
                 params = replace(params, sampling=replace(params.sampling, seed=seed))
             try:

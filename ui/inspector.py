@@ -154,8 +154,11 @@ def _two_views(round_: Round, guess: TokenDecision, last: Token | None, greedy: 
         return ""
     written = last.id if guess.outcome is Outcome.REJECTED and last is not None else None
     copied = round_.drafter == "ngram"
-    draft = _rows(detail.draft_top, written, guess, guess.draft_prob)
-    target = _rows(detail.target_top, written, guess, guess.target_prob)
+    # At temperature 0 the lists are those before it (see `engine.events.TokenDetail`).
+    gave = (detail.raw_draft_prob, detail.raw_target_prob) if greedy else (guess.draft_prob, guess.target_prob)
+    draft, target = (
+        _rows(top, written, guess, prob) for top, prob in zip((detail.draft_top, detail.target_top), gave, strict=True)
+    )
     fate = "kept" if guess.outcome is Outcome.ACCEPTED else "lost"
     views = [
         _bars(both("inspect.draft_top.copy" if copied else "inspect.draft_top"), draft, fate),
@@ -170,6 +173,8 @@ def _drawn_from(round_: Round, guess: TokenDecision | None, last: Token | None, 
     recovery = round_.recovery
     if recovery is None or last is None or not (recovery.top or recovery.raw_top):
         return ""
+    if greedy and guess is not None and guess.detail is not None and guess.detail.target_top:
+        return f'<p class="how">{both("inspect.likeliest.instead", token=quoted(last))}</p>'  # of the list just shown
     residual = guess is not None and not greedy and round_.rule is not Rule.SHARED_NOISE
     top = (recovery.raw_top if greedy else recovery.top) or recovery.top
     title = both("inspect.residual" if residual else "inspect.own")

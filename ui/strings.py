@@ -440,6 +440,11 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "plain_only.label": ("Plain decoding only", "只用普通解码"),
     "plain_only.help": ("Runs the whole reply with K = 0.", "整段回答都用 K = 0。"),
+    "record.label": ("Record the likeliest tokens", "记录最可能的 token"),
+    "record.help": (
+        "The five likeliest of both models at each step, for “Look inside”. Takes about a twentieth of the time, which no figure counts.",
+        "每一步两个模型各记下最可能的五个，供“细看”用。大约多花二十分之一的时间，各项数字都不计入。",
+    ),
     # notices
     "notice.empty": ("Write something first, then press Enter.", "先写点什么，再按回车。"),
     "notice.busy": (
@@ -1065,8 +1070,8 @@ TEXT: dict[str, tuple[str, str]] = {
         "这是温度和过滤之后的概率，规则比较的就是它们。",
     ),
     "inspect.greedy": (
-        "At temperature 0 all probability lies on the likeliest token.",
-        "温度为 0 时，全部概率都在最可能的那个 token 上。",
+        "Probabilities before temperature. At temperature 0 only the big model's likeliest token counts.",
+        "这是温度之前的概率。温度为 0 时，只认大模型觉得最可能的那个 token。",
     ),
     "inspect.residual": ("What was left to draw from", "剩下来可以抽的"),
     "inspect.residual.why": (
@@ -1092,12 +1097,17 @@ TEXT: dict[str, tuple[str, str]] = {
         "At temperature 0 nothing is drawn: the model's likeliest token stands here. Before temperature it found these likely.",
         "温度为 0 时不抽数：这里写的就是大模型觉得最可能的 token。下面是温度之前的概率。",
     ),
+    "inspect.likeliest.instead": (
+        "At temperature 0 nothing is drawn: “{token}” is the big model's likeliest token, so it stands here instead.",
+        "温度为 0 时不抽数：“{token}”是大模型觉得最可能的 token，所以换成了它。",
+    ),
     "inspect.probability": ("probability", "概率"),
     "inspect.mark.guess": ("guessed", "猜的"),
     "inspect.mark.written": ("written", "写下的"),
     "inspect.unrecorded": (
-        "The likeliest tokens were not recorded here; a race records them.",
-        "这里没有记录最可能的几个 token；赛跑时会记录。",
+        "The likeliest tokens were not recorded here. A race records them, and so does the chat with “Record the likeliest tokens” "
+        "in its settings.",
+        "这里没有记录最可能的几个 token。赛跑时会记录；对话里打开设置中的“记录最可能的 token”也会。",
     ),
     "inspect.unrecorded.first": (
         "For the first token of a reply the likeliest tokens are not recorded.",

@@ -114,7 +114,7 @@ class HeadDrafter:
             state = head.run(torch.tensor(text[-1:]), head.fed(state), len(text) - 2, self._cache)
         drafts = tuple(text[len(ids) :])
         indices = tuple(self._indices[list(drafts)].tolist())
-        return Proposal(drafts, None if greedy else rows, raw, tuple(confidences), indices)
+        return Proposal(drafts, None if greedy else rows, raw, tuple(confidences), indices, self._head.ids)
 
     def _catch_up(self, ids: list[int], features: Tensor) -> Tensor:
         """Make the entries that are missing, all of them from features. Returns the last one's state, [1, hidden]."""

@@ -74,3 +74,29 @@ def test_full_detail_is_what_softmax_says(temperature: float, bias: tuple[tuple[
     assert len(known.details) == len(verdict.tests)
     for i, told in enumerate(known.details):
         assert told.target_top == top_choices(rows[i], str) and told.draft_top[0].prob == 1.0
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_without_temperature_both_lists_are_those_before_it(mapped: bool) -> None:
+    """After it they would be one token with probability 1, and teach nothing."""
+    generator = torch.Generator().manual_seed(2)
+    logits = torch.randn(3, 500, generator=generator) * 3
+    own = torch.randn(2, 100, generator=generator) * 3
+    vocabulary = torch.arange(0, 500, 5) if mapped else None
+    drafts = tuple(int(row.argmax()) * (5 if mapped else 1) for row in own)
+    logits[0, drafts[0]] = 50.0  # the first is accepted
+    raw = torch.softmax(own.double(), dim=-1)
+    confidences = tuple(float(row.max()) for row in raw)
+    proposal = Proposal(drafts, None, list(own), confidences, tuple(int(row.argmax()) for row in own), vocabulary)
+    rows = LazyRows(logits, [1, 2, *drafts], 2, SamplingParams(0.0, seed=1))
+    verdict = verify(proposal, rows, 2, Dice(1, Rule.REJECTION))
+    known = behind(Detail.FULL, proposal, verdict, logits, rows, raw_probs, str, greedy=True)
+    for i, told in enumerate(known.details):
+        probs, entries = torch.topk(raw[i], TOP)
+        ids = entries if vocabulary is None else vocabulary[entries]
+        assert [choice.id for choice in told.draft_top] == ids.tolist()
+        assert [choice.prob for choice in told.draft_top] == pytest.approx(probs.tolist(), rel=1e-4)
+        assert told.draft_top[0].prob == pytest.approx(told.raw_draft_prob, rel=1e-6)
+        target, ids = torch.topk(torch.softmax(logits[i].double(), dim=-1), TOP)
+        assert [choice.id for choice in told.target_top] == ids.tolist()
+        assert [choice.prob for choice in told.target_top] == pytest.approx(target.tolist(), rel=1e-4)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import MAX_K, DecodingParams, Rule, SamplingParams
+from engine.config import MAX_K, DecodingParams, Detail, Rule, SamplingParams
 from ui.controls import (
     DRAFTERS,
     GROUPS,
@@ -64,7 +64,9 @@ def correction(**changed: Any) -> Correction:
 
 
 def test_the_defaults_are_the_first_visitors() -> None:
-    assert made().params == DecodingParams(SamplingParams(temperature=0.0), "auto", None, Rule.REJECTION, 512)
+    assert made().params == DecodingParams(
+        SamplingParams(temperature=0.0), "auto", None, Rule.REJECTION, 512, detail=Detail.PROBS
+    )
     assert made().system == ""
 
 
@@ -251,3 +253,7 @@ def test_presets_differ_and_each_takes_back_the_sampling_of_the_others() -> None
     assert len({tuple(sorted(preset.values.items())) for preset in PRESETS}) == len(PRESETS)
     sampling = {c.name for c in TABLE if c.group == "sampling"} - {"seed"}
     assert all(sampling <= set(preset.values) for preset in PRESETS)
+
+
+def test_the_likeliest_tokens_are_recorded_only_when_asked_for() -> None:
+    assert made(record=True).params.detail is Detail.FULL and made(record=False).params.detail is Detail.PROBS

@@ -239,12 +239,17 @@ def test_an_accepted_guess_shows_both_views_alone() -> None:
 
 def test_at_temperature_0_there_is_no_residual() -> None:
     html = shown(ORANGE, GREEDY)
-    assert Bars(html).lists["What the big model chose from"] == [
-        ("yellow", "written", "probability 0.41"),
-        ("red", "", "probability 0.40"),
-    ]
-    assert "At temperature 0 nothing is drawn" in said(html) and "At temperature 0 all probability" in said(html)
+    assert "What the big model chose from" not in Bars(html).lists  # it is the list beside the drafter's
+    assert "What the big model found likely here" in Bars(html).lists
+    assert "“\u2068yellow\u2069” is the big model's likeliest token" in said(html)
+    assert "Probabilities before temperature" in said(html)
     assert "left to draw from" not in said(html) and "number drawn was" not in said(html)
+
+
+def test_at_temperature_0_a_guess_outside_the_lists_has_its_probability_before_temperature() -> None:
+    for about, prob in ((GREEDY, DETAIL.raw_target_prob), (WARM, 0.1)):
+        *_, last = Bars(shown(ORANGE, about)).lists["What the big model found likely here"]
+        assert last == ("orange", "guess", f"probability {number(prob)}")
 
 
 def test_under_shared_noise_nothing_is_taken_away() -> None:
@@ -294,7 +299,7 @@ def test_what_was_not_recorded_is_said() -> None:
     lean = tuple(replace(decision, detail=None) for decision in a_round().decisions)
     for piece in (SUN, ORANGE, YELLOW):
         html = shown(piece, decisions=lean, recovery=None)
-        assert "not recorded here; a race records them" in said(html) and not Bars(html).lists
+        assert "not recorded here. A race records them" in said(html) and not Bars(html).lists
     without = RecoveryDetail((), 0.3456, ())
     assert "not recorded here" in said(shown(YELLOW, decisions=lean, recovery=without))
     unchecked = said(shown(DOT))
