@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from engine.engine import Engine
-from ui import charts, chats, export, page, render, saved
+from ui import charts, chats, export, learn, page, render, saved, when
 from ui import watch as views
 from ui.api import make_generate
 from ui.controls import Options
@@ -27,9 +28,9 @@ FILL = "(...values) => window.greenlight.fill(...values)"
 SEND = "(...values) => window.greenlight.send(...values)"
 """Run in the browser before an event is sent: they put the page's conversation id in the first place."""
 
-JOIN = """window.greenlightWatch = {element, trigger, props, watch, events: ["race", "look"]};
-document.dispatchEvent(new CustomEvent("greenlight:watch"));"""
-"""The script of the component of the other views: it hands what Gradio gave it to the page's own script. Gradio takes only
+JOIN = """window.greenlight{Name} = {{element, trigger, props, watch, events: {events}}};
+document.dispatchEvent(new CustomEvent("greenlight:{name}"));"""
+"""The script of a component of the other views: it hands what Gradio gave it to the page's own script. Gradio takes only
 events that are named in it."""
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
@@ -66,14 +67,20 @@ def build_app(engine: Engine, options: Options) -> gr.Blocks:
                         for name, variant in BUTTONS
                     )
                 gr.HTML('<p class="meter" data-part="meter"></p>', elem_id="gl-meter", apply_default_css=False)
-        watch = gr.HTML(
-            html_template=views.watch(), value=None, js_on_load=JOIN, elem_id="gl-watch", apply_default_css=False
-        )
+        watch = _view("watch", views.watch(), ("race", "look"))
+        _view("learn", learn.learn(), ("lesson", "ask"))
+        _view("when", when.when(), ("lab", "ask"))
         settings.wire(app, log)
         _Views(Races(handlers)).wire(watch, settings)
         _Page(handlers, conversation, log, box, settings).wire(send, stop, undo, redo)
         gr.api(make_generate(handlers), api_name="generate", concurrency_limit=None)
     return app
+
+
+def _view(name: str, html: str, events: tuple[str, ...]) -> gr.HTML:
+    """A component of views besides the chat, with events of its own, so that it does not wait for the others."""
+    join = JOIN.format(name=name, Name=name.capitalize(), events=json.dumps(events))
+    return gr.HTML(html_template=html, value=None, js_on_load=join, elem_id=f"gl-{name}", apply_default_css=False)
 
 
 BUTTONS = (("send", "primary"), ("stop", "stop"), ("undo", "secondary"), ("redo", "secondary"))

@@ -21,6 +21,8 @@ SCRIPTS = (
     "viewer",
     "race",
     "inspect",
+    "learn",
+    "when",
     "tabs",
     "start",
 )
@@ -41,6 +43,8 @@ STYLES = (
     "watch",
     "verdict",
     "inspector",
+    "learn",
+    "when",
     "narrow",
 )
 """In assets/style, in this order: the last ones are for narrow screens and reduced motion and win over those before."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from string import Formatter
 from typing import Any, Literal
 
+from ui.strings_learn import LEARN
+
 Lang = Literal["en", "zh"]
 LANGS: tuple[Lang, ...] = ("en", "zh")
 
@@ -29,6 +31,8 @@ TEXT: dict[str, tuple[str, str]] = {
     "tab.chat": ("Chat", "对话"),
     "tab.race": ("Race", "赛跑"),
     "tab.inspect": ("Inspect", "细看"),
+    "tab.learn": ("Learn", "学习"),
+    "tab.when": ("When to use", "何时用"),
     "watch.glance": ("Watch a recorded race", "先看一场录下来的赛跑"),
     "watch.glance.more": ("Race it yourself", "自己跑一场"),
     "watch.gain": ("Speed-up so far", "目前提速"),
@@ -1143,6 +1147,7 @@ TEXT: dict[str, tuple[str, str]] = {
         "和普通解码相比的速度：差别不明显，单次计算的快慢波动比这还大。",
     ),
 }
+TEXT |= LEARN
 
 
 class _Counting(Formatter):

@@ -11,7 +11,7 @@ from ui import race_charts
 from ui.examples import EXAMPLES
 from ui.render import DASH, both, icon, named
 
-TABS = ("chat", "race", "inspect")
+TABS = ("chat", "race", "inspect", "learn", "when")
 """In the order in which they are shown; `?tab=NAME` opens one."""
 
 PLAY = '<path class="play" d="M5 3v10l8-5z"/><path class="pause" d="M5 3v10M11 3v10"/>'

@@ -42,11 +42,12 @@ mount.addEventListener("abort", () => clearInterval(timer));
 on("visibilitychange", () => { if (!document.hidden && !running) sync(); });
 
 // The header, the panel and the notices are components of their own, which may be mounted after this one.
+const CHANNELS = ["greenlightWatch", "greenlightLearn", "greenlightWhen"];
 const PARTS = [".gl-header", "#gl-figures", "#gl-chats [data-part=chats]", "[data-part=notice]", "[data-part=charts]"];
 
 function start() {
   if (window.greenlightOff.signal !== mount) return;
-  if (!window.greenlightWatch || !PARTS.every((place) => document.querySelector(place))) {
+  if (!CHANNELS.every((name) => window[name]) || !PARTS.every((place) => document.querySelector(place))) {
     setTimeout(start, 20);
     return;
   }

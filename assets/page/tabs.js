@@ -16,6 +16,7 @@ function showTab(name) {
     if (link.dataset.tabLink === name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  document.querySelector(".tabs [aria-current]")?.scrollIntoView({block: "nearest", inline: "nearest"});  // on a phone the row scrolls
   if (name === "chat" && before !== "chat") log.scrollTop = Math.min(chatScroll, log.scrollHeight);
   tell("tab");
 }

@@ -1,0 +1,1 @@
+// ---- the tab "Learn": its channel

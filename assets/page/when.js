@@ -1,0 +1,1 @@
+// ---- the tab "When to use"
