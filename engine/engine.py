@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING
 from engine.config import DRAFTER_WORDS, DecodingParams, EngineConfig, Message
 from engine.errors import Busy, ContextFull, EngineError, InvalidParams, LoadError, NotReady, PairMismatch
 from engine.events import Event, Finished, FinishReason, Prefilled
+from engine.lab.reports import Reports
+from engine.lab.specs import specs
+from engine.lab.values import Name, Spec
 from engine.race import Race, events_of
 from engine.stream import Stream, attempt
 
@@ -192,6 +195,27 @@ class Engine:
         job.race = race
         self._submit(job)
         return race
+
+    def experiments(self) -> tuple[Spec, ...]:
+        """What `experiment` can measure, by default, and about how long it takes here. Raises NotReady."""
+        self._ready()
+        return specs(self._costs)
+
+    def experiment(
+        self,
+        name: Name,
+        xs: Sequence[float] = (),
+        prompts: Sequence[str] = (),
+        drafter: str = "auto",
+        repeats: int = 3,
+    ) -> Reports:
+        """Queue an experiment: each measurement `repeats` times, plain and speculative in turn, in turn with replies.
+
+        xs: where to measure, () for the experiment's own (of TEXT, indices of `Spec.series`). prompts: in place of its own;
+        in K and TEXT they are then the one series "own"; ROWS reads none. drafter: as in `DecodingParams`.
+        Raises NotReady, InvalidParams, ContextFull, and Busy when too many wait or another experiment runs.
+        """
+        raise NotReady("Experiments cannot be run yet: please try again later.")
 
     def _job(
         self, messages: Sequence[Message], params: DecodingParams, conversation: str, streams: list[Stream]

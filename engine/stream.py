@@ -7,13 +7,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 from engine.errors import BROKEN, EngineError
 from engine.events import Event, Finished, FinishReason
 
 log = logging.getLogger(__name__)
 
+Item = TypeVar("Item")
 _Result = TypeVar("_Result")
 
 
@@ -28,56 +29,65 @@ def attempt(step: Callable[[], _Result]) -> _Result | Finished:
         return Finished(FinishReason.ERROR, "", (), BROKEN)
 
 
-class Stream:
-    """The events of one request. Iterating yields events until `Finished`, inclusive.
+class Channel(Generic[Item]):
+    """The items of one request. Iterating yields them until the last, inclusive.
 
-    A reader that is slow or gone never holds the engine: events wait in memory, at most a reply's worth. As a context manager
+    A reader that is slow or gone never holds the engine: items wait in memory, at most a reply's worth. As a context manager
     it cancels on leaving, so a reader that fails half-way does not leave the engine working for nobody.
     """
 
+    ends: ClassVar[tuple[type, ...]] = ()
+    """What the last item is an instance of."""
+
     def __init__(self) -> None:
-        self._events: deque[Event] = deque()
+        self._items: deque[Item] = deque()
         self._changed = threading.Condition()
         self._cancelled = threading.Event()
         self._done = False
 
-    def take(self, timeout_s: float) -> list[Event]:
-        """All events that wait; blocks up to timeout_s for the first. [] on time-out or after `Finished` was taken."""
+    def take(self, timeout_s: float) -> list[Item]:
+        """All items that wait; blocks up to timeout_s for the first. [] on time-out or after the last was taken."""
         with self._changed:
             if not self._done:
-                self._changed.wait_for(lambda: bool(self._events), timeout_s)
-            taken = list(self._events)
-            self._events.clear()
-            self._done = self._done or (bool(taken) and isinstance(taken[-1], Finished))
+                self._changed.wait_for(lambda: bool(self._items), timeout_s)
+            taken = list(self._items)
+            self._items.clear()
+            self._done = self._done or (bool(taken) and isinstance(taken[-1], self.ends))
             return taken
 
     @property
     def done(self) -> bool:
-        """True once `Finished` has been taken."""
+        """True once the last item has been taken."""
         return self._done
 
     def cancel(self) -> None:
-        """Ask the engine to end this reply; it ends with `Finished(CANCELLED)` within a round. Safe at any time."""
+        """Ask the engine to end this request, which it does within a round. Safe at any time, and more than once."""
         self._cancelled.set()
 
     @property
     def cancelled(self) -> bool:
         return self._cancelled.is_set()
 
-    def put(self, event: Event) -> None:
+    def put(self, item: Item) -> None:
         """For the engine thread."""
         with self._changed:
-            self._events.append(event)
+            self._items.append(item)
             self._changed.notify_all()
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[Item]:
         while not self._done:
             yield from self.take(timeout_s=3600.0)
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.cancel()
+
+
+class Stream(Channel[Event]):
+    """The events of one reply, of which the last is `Finished`, CANCELLED after `cancel`."""
+
+    ends = (Finished,)

@@ -31,6 +31,9 @@ from engine.events import (
     TokenDecision,
     TokenDetail,
 )
+from engine.lab.reports import Reports
+from engine.lab.specs import DEFAULTS
+from engine.lab.values import Failed, Name, Point, Result, Spec, Step
 from engine.race import Race
 from engine.stream import Stream
 
@@ -245,6 +248,90 @@ class Raced:
     race: Race
 
 
+def measured(name: Name, xs: Sequence[float] = ()) -> Result:
+    """An experiment's end with made-up points: gentle curves, every series and x once; as many extras as the real one has."""
+    [spec] = (spec for spec in DEFAULTS if spec.name is name)
+    points = [_point(name, x, series, i) for i, series in enumerate(spec.series) for x in _xs_of(spec, series, xs)]
+    machine = (("target", "FakeLM-1M"), ("weights", "GGUF Q4_1"), ("kernel", "test kernel"), ("device", "cpu"),
+               ("threads", "2"), ("processor", "FakeCPU"))  # fmt: skip
+    settings = (("drafter", "ngram"), ("repeats", "3"))
+    return Result(name, tuple(points), machine, "2025-01-02T03:04:05+00:00", 12.5, settings=settings)
+
+
+def _xs_of(spec: Spec, series: str, xs: Sequence[float]) -> Sequence[float]:
+    """A kind of text has one place on the axis, its own."""
+    every = tuple(xs) or spec.xs
+    return [every[spec.series.index(series)]] if spec.name is Name.TEXT else every
+
+
+def _point(name: Name, x: float, series: str, index: int) -> Point:
+    """speculative loses where many users are served, and gains with longer replies; the rest falls or rises gently."""
+    y, extra = {
+        Name.RATE: (
+            {"plain": 400 * x / (x + 4), "speculative": 300 * x / (x + 1.5), "auto": 320 * x / (x + 1.6)}.get(series, 1.0),
+            (("alpha", 0.6), ("tau", 2.2)),
+        ),
+        Name.LENGTH: (
+            1 + 0.8 * x / (x + 20),
+            (("ttft_plain", 0.1), ("ttft_spec", 0.101), ("plain_s", 0.1 + 0.01 * x), ("spec_s", 0.1 + 0.006 * x),
+             ("decode_speedup", 1.8), ("tokens", x)),
+        ),
+        Name.K: (1 + 0.2 * x - 0.02 * x * x + 0.1 * index, (("alpha", 0.6), ("tau", 1 + x / 4), ("drafted", x))),
+        Name.TEMPERATURE: (0.8 - 0.3 * x + 0.01 * index, (("speedup", 1.8 - 0.4 * x), ("tau", 2.0))),
+        Name.TEXT: (2.4 - 0.2 * index, (("alpha", 0.9 - 0.1 * index), ("tau", 2.0), ("plain_tok_s", 90.0),
+                                        ("spec_tok_s", 150.0), ("request_speedup", 1.5), ("tokens", 60.0))),
+        Name.ROWS: (10 + 0.5 * x, (("floor_ms", 8.0), ("compute_ms", 0.5 * x), ("least_ms", 9 + 0.5 * x))),
+    }[name]  # fmt: skip
+    if name is Name.RATE:
+        extra = (("per_user", y / x), *extra)
+    if series == "predicted":
+        return Point(x, series, y, 0, extra=extra[:2])
+    return Point(x, series, y, 3, y * 0.95, y * 1.05, extra)
+
+
+class FakeReports(Reports):
+    """Plays an experiment from a thread, a Step for each point; `gate` holds it after `hold_after` of them."""
+
+    def __init__(
+        self, result: Result, pace_s: float, hold_after: int | None, gate: threading.Event, fails: str
+    ) -> None:
+        super().__init__()
+        self._result, self._pace_s, self._hold_after, self._gate, self._fails = result, pace_s, hold_after, gate, fails
+        self._stop = threading.Event()
+        threading.Thread(target=self._play, daemon=True).start()
+
+    def _play(self) -> None:
+        points = self._result.points
+        for done in range(len(points) + 1):
+            while done == self._hold_after and not self._gate.is_set() and not self._stop.wait(0.01):
+                pass
+            self._stop.wait(self._pace_s)
+            if self._stop.is_set():
+                self.put(replace(self._result, points=points[:done], cancelled=True))
+                return
+            if self._fails and done == 1:
+                self.put(Failed(self._fails))
+                return
+            self.put(Step(done, len(points), None if done == 0 else 1.5 * (len(points) - done), points[:done]))
+        self.put(self._result)
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._stop.set()
+
+
+@dataclass
+class Measured:
+    """One call of `experiment`, for tests to look at."""
+
+    name: Name
+    xs: tuple[float, ...]
+    prompts: tuple[str, ...]
+    drafter: str
+    repeats: int
+    reports: Reports
+
+
 @dataclass
 class FakeEngine(Engine):
     """Set the fields, then use it as an Engine. `answer` chooses the script from the last message."""
@@ -261,6 +348,9 @@ class FakeEngine(Engine):
     gate: threading.Event = field(default_factory=threading.Event)
     asked: list[Asked] = field(default_factory=list)
     raced: list[Raced] = field(default_factory=list)
+    experimented: list[Measured] = field(default_factory=list)
+    experiment_fails: str = ""
+    pace_s: float = 0.0
 
     def status(self) -> Status:
         return self.state
@@ -302,6 +392,24 @@ class FakeEngine(Engine):
         race = Race(lane(replace(playing, drafter="none", num_speculative_tokens=0)), lane(playing))
         self.raced.append(Raced(tuple(messages), params, conversation, race))
         return race
+
+    def experiments(self) -> tuple[Spec, ...]:
+        self.facts()
+        return tuple(replace(spec, seconds=12.0) for spec in DEFAULTS)
+
+    def experiment(
+        self,
+        name: Name,
+        xs: Sequence[float] = (),
+        prompts: Sequence[str] = (),
+        drafter: str = "auto",
+        repeats: int = 3,
+    ) -> Reports:
+        """Made-up points (see `measured`), a Step each; `pace_s` seconds apart, held by `hold_after` and `gate` like replies."""
+        self._playing([Message("user", "")], DecodingParams(drafter=drafter))
+        reports = FakeReports(measured(name, xs), self.pace_s, self.hold_after, self.gate, self.experiment_fails)
+        self.experimented.append(Measured(name, tuple(xs), tuple(prompts), drafter, repeats, reports))
+        return reports
 
     def _playing(self, messages: Sequence[Message], params: DecodingParams) -> DecodingParams:
         """With the drafter that "auto" means here. Raises what the engine would refuse it with."""

@@ -1,0 +1,35 @@
+"""When speculation helps, measured: experiments that the engine runs on the machine that it is on."""
+
+from engine.lab.values import (
+    AUTO,
+    MEASURED,
+    OWN,
+    PLAIN,
+    PREDICTED,
+    SPECULATIVE,
+    Failed,
+    Kind,
+    Name,
+    Point,
+    Report,
+    Result,
+    Spec,
+    Step,
+)
+
+__all__ = [
+    "AUTO",
+    "MEASURED",
+    "OWN",
+    "PLAIN",
+    "PREDICTED",
+    "SPECULATIVE",
+    "Failed",
+    "Kind",
+    "Name",
+    "Point",
+    "Report",
+    "Result",
+    "Spec",
+    "Step",
+]
