@@ -164,7 +164,8 @@ def _two_views(round_: Round, guess: TokenDecision, last: Token | None, greedy: 
         _bars(both("inspect.draft_top.copy" if copied else "inspect.draft_top"), draft, fate),
         _bars(both("inspect.target_top"), target, fate),
     ]
-    note = both("inspect.greedy" if greedy else "inspect.compared")
+    compared = "inspect.compared.noise" if round_.rule is Rule.SHARED_NOISE else "inspect.compared"
+    note = both("inspect.greedy") if greedy else both(compared)
     return f'<div class="views">{"".join(views)}</div><p class="note">{note}</p>'
 
 

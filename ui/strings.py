@@ -118,7 +118,7 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "race.nobody": (
         "A race needs somebody who guesses: choose a drafter and K above 0 in the chat's settings.",
-        "赛跑需要有人来猜：请在对话的设置里选一个起草者，并让 K 大于 0。",
+        "赛跑需要有人来猜：请在对话设置的“由谁来猜”里选一个，并让 K 大于 0。",
     ),
     "source.chat": ("This chat's latest reply", "当前对话的最新回答"),
     "source.race": ("The latest race", "最近一场赛跑"),
@@ -401,7 +401,7 @@ TEXT: dict[str, tuple[str, str]] = {
     "round.fixed": ("as set", "手动设定"),
     "round.auto": ("automatic", "自动"),
     "round.off": ("off, because guessing does not pay now", "暂时不猜，因为现在不划算"),
-    "round.explore": ("a try whether things have changed", "试一次，看看情况变了没有"),
+    "round.explore": ("a try, to see whether things have changed", "试一次，看看情况变了没有"),
     "round.no_offer": ("nothing to guess from", "没有可猜的"),
     "round.probe": ("no guesses, to measure plain speed", "不猜，用来测普通解码的速度"),
     "round.budget": ("cut, the longest reply is near", "减少了，快到回答上限"),
@@ -410,7 +410,7 @@ TEXT: dict[str, tuple[str, str]] = {
     "round.by": ("guessed by {who}", "由{who}来猜"),
     "round.right": ("{accepted} of {drafted} right", "猜 {drafted} 个，中 {accepted} 个"),
     "round.expected": ("expected {speedup}", "预计 {speedup}"),
-    "round.would": ("with guesses {speedup}", "猜的话是 {speedup}"),
+    "round.would": ("guessing would give {speedup}", "猜的话预计 {speedup}"),
     "rule.label": ("Acceptance rule", "接受规则"),
     "rule.help": (
         "Both keep the model's own distribution unchanged.",
@@ -757,9 +757,9 @@ TEXT: dict[str, tuple[str, str]] = {
     "card.kind.first": ("first token of the reply", "回答的第一个 token"),
     "card.gave": (
         "The drafter gave it {draft}, the model {target}.",
-        "草稿给它的概率是 {draft}，大模型给它 {target}。",
+        "草稿模型给它的概率是 {draft}，大模型给它 {target}。",
     ),
-    "card.gave.draft": ("The drafter gave it {draft}.", "草稿给它的概率是 {draft}。"),
+    "card.gave.draft": ("The drafter gave it {draft}.", "草稿模型给它的概率是 {draft}。"),
     "card.gave.copy": (
         "It was copied from earlier in the text, which counts as certain ({draft}); the model gave it {target}.",
         "它是照抄前文的，算作十足把握（{draft}）；大模型给它 {target}。",
@@ -772,7 +772,7 @@ TEXT: dict[str, tuple[str, str]] = {
     "card.accept": ("So it is kept with probability {accept}.", "所以它有 {accept} 的概率留下。"),
     "card.sure": (
         "The model found it no less likely than the drafter did, so it stays, whatever number is drawn.",
-        "大模型给的概率不比草稿低，所以不管抽到什么数，它都留下。",
+        "大模型给的概率不比草稿模型低，所以不管抽到什么数，它都留下。",
     ),
     "card.drawn.kept": ("The number drawn was {drawn}, below that: it stays.", "抽到的数是 {drawn}，比它小：留下。"),
     "card.drawn.lost": (
@@ -810,14 +810,14 @@ TEXT: dict[str, tuple[str, str]] = {
     "card.recovered.drawn": (
         "“{lost}” was guessed here and rejected. The model drew this one instead, from what its probabilities hold beyond "
         "the drafter's: that keeps the result the model's own.",
-        "这里猜的是“{lost}”，被拒绝了。大模型换上了这一个，是从它的概率比草稿多出来的部分里抽的：这样结果才和大模型自己写的一样。",
+        "这里猜的是“{lost}”，被拒绝了。大模型换上了这一个，是从它的概率比草稿模型多出来的部分里抽的：这样结果才和大模型自己写的一样。",
     ),
     "card.recovered.noise": (
         "“{lost}” was guessed here, but the model's own draw was this token, so it takes the place.",
         "这里猜的是“{lost}”，但大模型自己抽到的是这一个，所以换成了它。",
     ),
     "card.bonus": (
-        "{count:The guess|All guesses} of this round ({count}) {count:was|were} right, and the pass that checked them gave "
+        "{count:The guess|All guesses} of this round ({count}) {count:was|were} right, and the pass that checked {count:it|them} gave "
         "this token on top.",
         "这一轮的猜测（{count} 个）全部猜中；检查它们的那一遍计算，顺带又给出了这个 token。",
     ),
@@ -836,7 +836,7 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "card.raw.both": (
         "Before temperature and filters the drafter gave it {draft} and the model {target}.",
-        "在温度和过滤之前，草稿给它 {draft}，大模型给它 {target}。",
+        "在温度和过滤之前，草稿模型给它 {draft}，大模型给它 {target}。",
     ),
     "card.raw.model": (
         "Before temperature and filters the model gave it {target}.",
@@ -924,15 +924,15 @@ TEXT: dict[str, tuple[str, str]] = {
     "prose.table": ("Table", "表格"),
     # a recording as a file
     "trace.foreign": (
-        "This file is no trace of Greenlight. Open one that was saved here with “Save as a file to replay”.",
+        "This is not a reply or race saved by Greenlight. Open one that was saved here with “Save as a file to replay”.",
         "这不是 Greenlight 的回放文件。请打开用“存成可回放的文件”存下来的文件。",
     ),
     "trace.version": (
-        "This trace was saved by another version of Greenlight, and this one cannot read it. Record it again.",
+        "This file was saved by another version of Greenlight, and this one cannot read it. Record it again.",
         "这个回放文件是别的版本的 Greenlight 存的，当前版本读不了。请重新录一次。",
     ),
     "trace.long": (
-        "This file is too long for a trace: {limit} million characters at most.",
+        "This file is too long for a saved reply or race: {limit} million characters at most.",
         "这个文件太长，不会是回放文件：最多 {limit} 百万个字符。",
     ),
     "trace.broken": (
@@ -940,11 +940,11 @@ TEXT: dict[str, tuple[str, str]] = {
         "这个文件不完整，或者根本不是 JSON。请重新复制或保存一次。",
     ),
     "trace.lanes": (
-        "A trace holds one reply, or a race of two: plain and speculative. This file holds something else.",
+        "A saved file holds one reply, or a race of two: without guesses and with them. This one holds something else.",
         "回放文件里应该是一段回答，或者普通和推测两条跑道。这个文件里不是。",
     ),
     "trace.damaged": (
-        "This trace is damaged or was changed by hand: what it says does not fit together. Save or record it again.",
+        "This file is damaged or was changed by hand: what it says does not fit together. Save or record it again.",
         "这个回放文件损坏了，或者被人改过：里面的内容对不上。请重新保存或录一次。",
     ),
     "trace.missing": (
@@ -955,23 +955,23 @@ TEXT: dict[str, tuple[str, str]] = {
     "verdict.label": ("How it came out", "结果"),
     "verdict.faster": (
         "the plain speed here, counted after the first token.",
-        "和普通解码相比的速度，从首个 token 之后算起。",
+        "（普通解码算 1×），从首个 token 之后算起。",
     ),
     "verdict.same": (
         "the plain speed: guessing made hardly a difference here.",
-        "和普通解码相比的速度：在这里猜不猜差不多。",
+        "（普通解码算 1×）：在这里猜不猜差不多。",
     ),
     "verdict.slower": (
         "the plain speed here: the guesses cost more than they saved.",
-        "和普通解码相比的速度：在这里，猜花掉的时间比省下的多。",
+        "（普通解码算 1×）：在这里，猜花掉的时间比省下的多。",
     ),
     "verdict.doubtful": (
         "That is more than guessing can give ({tokens} tokens a pass): the machine was busy while plain decoding ran.",
         "这高过了推测能带来的上限（每遍计算 {tokens} 个 token）：普通解码跑的时候机器正忙。",
     ),
     "verdict.unknown": (
-        "No speed-up to tell: speed counts after the first token, and a lane has nothing behind it.",
-        "没法比较速度：速度从首个 token 之后算起，而有一条跑道后面没有写。",
+        "No speed-up to tell: speed is counted after the first token, and a lane wrote nothing after that.",
+        "没法比较速度：速度从首个 token 之后算起，而有一条跑道在那之后什么也没写。",
     ),
     "verdict.cut": (
         "A lane was stopped or broke off, so all figures are of what was written until then.",
@@ -986,7 +986,7 @@ TEXT: dict[str, tuple[str, str]] = {
     "verdict.speed": ("tokens/s after it", "之后每秒 token 数"),
     "verdict.tokens": ("tokens", "token 数"),
     "verdict.passes": ("forward passes of the model", "大模型计算了几遍"),
-    "verdict.passes.help": ("one reads the prompt, each round is one more", "读提示一遍，之后每轮一遍"),
+    "verdict.passes.help": ("one reads the prompt, each round is one more", "读提示词一遍，之后每轮一遍"),
     "verdict.alpha": ("acceptance α", "接受率 α"),
     "verdict.alpha.help": ("guesses accepted / checked", "接受数 ÷ 检查数"),
     "verdict.tau": ("tokens a round with guesses, τ", "有猜测的轮，每轮 token 数 τ"),
@@ -1019,8 +1019,8 @@ TEXT: dict[str, tuple[str, str]] = {
         "在普通解码那条看来，这两个的 logits 相差 {margin}（温度和过滤之前，概率是 {plain} 对 {speculative}）。",
     ),
     "verdict.why.draws": (
-        "That is as it should be: at temperature {temperature} every reply is a fresh draw, and rejection sampling spends "
-        "chance differently than plain decoding. Both texts are equally the model's own. With “same dice” they would agree.",
+        "That is as it should be: at temperature {temperature} every reply is a fresh draw, and checking guesses by "
+        "rejection sampling uses the random numbers otherwise than plain decoding does. Both texts are equally the model's own. With “same dice” they would agree.",
         "这是正常的：温度为 {temperature} 时，每次回答都是重新抽的，而拒绝采样用随机数的方式和普通解码不一样。两段文字都是大模型自己会写的。"
         "想让它们一致，就选“同一副骰子”。",
     ),
@@ -1034,7 +1034,7 @@ TEXT: dict[str, tuple[str, str]] = {
         "两条跑道的设置和种子不一样，所以文字不必相同。",
     ),
     "verdict.why.fault": (
-        "With these settings and exact kernels that should not happen. Please report it, with the saved trace.",
+        "With these settings and exact kernels that should not happen. Please report it, with the race saved as a file to replay.",
         "按这些设置和逐位一致的内核，本不该这样。请附上回放文件告诉我们。",
     ),
     "verdict.why.unknown": (
@@ -1047,9 +1047,9 @@ TEXT: dict[str, tuple[str, str]] = {
     "inspect.label": ("One round up close", "细看一轮"),
     "inspect.prev": ("Previous round", "上一轮"),
     "inspect.next": ("Next round", "下一轮"),
-    "inspect.prompt": ("Before the first round: the prompt is read", "第一轮之前：读提示"),
+    "inspect.prompt": ("Before the first round: the prompt is read", "第一轮之前：读提示词"),
     "inspect.before": ("The text up to here ends with", "到这里为止，文字的结尾是"),
-    "inspect.before.prompt": ("The reply begins here. The prompt ends with", "回答从这里开始。提示的结尾是"),
+    "inspect.before.prompt": ("The reply begins here. The prompt ends with", "回答从这里开始。提示词的结尾是"),
     "inspect.tokens": (
         "The tokens of this round, in order; press one to see why",
         "这一轮的 token，按顺序；点一个看原因",
@@ -1066,12 +1066,17 @@ TEXT: dict[str, tuple[str, str]] = {
         "The reply ended here before this round could add anything to it.",
         "这一轮还没来得及写，回答就结束了。",
     ),
-    "inspect.draft_top": ("What the drafter found likely here", "草稿觉得这里可能是"),
+    "inspect.draft_top": ("What the drafter found likely here", "草稿模型觉得这里可能是"),
     "inspect.draft_top.copy": ("The guess was copied, which counts as certain", "猜测是照抄的，算作十足把握"),
     "inspect.target_top": ("What the big model found likely here", "大模型觉得这里可能是"),
     "inspect.compared": (
         "Probabilities after temperature and filters: these are what the rule compares.",
         "这是温度和过滤之后的概率，规则比较的就是它们。",
+    ),
+    "inspect.compared.noise": (
+        "Probabilities after temperature and filters. Under shared noise the rule compares no probabilities: the model draws a "
+        "token of its own, and the guess stands if it is that very one.",
+        "这是温度和过滤之后的概率。共享噪声规则不比较概率：大模型自己抽一个 token，猜测正好是它才留下。",
     ),
     "inspect.greedy": (
         "Probabilities before temperature. At temperature 0 only the big model's likeliest token counts.",
@@ -1079,8 +1084,8 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "inspect.residual": ("What was left to draw from", "剩下来可以抽的"),
     "inspect.residual.why": (
-        "What was left of the model's own probabilities once the guess's share was taken away, scaled up to 1 again.",
-        "从大模型自己的概率里减去猜测占的那份，剩下的再放大到合计为 1。",
+        "What was left of the model's own probabilities once the drafter's were taken away (never below 0), scaled up to 1 again.",
+        "从大模型自己的概率里减去草稿模型给的概率（减成负数的算 0），剩下的再放大到合计为 1。",
     ),
     "inspect.drawn": ("The number drawn was {drawn}; it fell on “{token}”.", "抽到的数是 {drawn}，落在“{token}”上。"),
     "inspect.own": ("What the big model chose from", "大模型从这些里面选"),
@@ -1098,12 +1103,12 @@ TEXT: dict[str, tuple[str, str]] = {
         "这个位置没有猜：大模型用共享的噪声，照自己的概率抽到了“{token}”。",
     ),
     "inspect.likeliest": (
-        "At temperature 0 nothing is drawn: the model's likeliest token stands here. Before temperature it found these likely.",
-        "温度为 0 时不抽数：这里写的就是大模型觉得最可能的 token。下面是温度之前的概率。",
+        "At temperature 0 chance decides nothing: the model's likeliest token stands here. Before temperature it found these likely.",
+        "温度为 0 时不靠随机数：这里写的就是大模型觉得最可能的 token。下面是温度之前的概率。",
     ),
     "inspect.likeliest.instead": (
-        "At temperature 0 nothing is drawn: “{token}” is the big model's likeliest token, so it stands here instead.",
-        "温度为 0 时不抽数：“{token}”是大模型觉得最可能的 token，所以换成了它。",
+        "At temperature 0 chance decides nothing: “{token}” is the big model's likeliest token, so it stands here instead.",
+        "温度为 0 时不靠随机数：“{token}”是大模型觉得最可能的 token，所以换成了它。",
     ),
     "inspect.probability": ("probability", "概率"),
     "inspect.mark.guess": ("guessed", "猜的"),
@@ -1123,12 +1128,12 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "inspect.time": ("Where the time of this round went: {total}", "这一轮的时间花在哪里：共 {total}"),
     "inspect.time.detail": (
-        "Looking up these lists took {time} more, which counts for nobody.",
+        "Looking up these probabilities took {time} more, which counts for nobody.",
         "查这些概率另外用了 {time}，不计入任何一方。",
     ),
     # a recording as a web page of its own
     "save.made": ("Recorded {date}", "录制于 {date}"),
-    "save.prompt": ("Prompt", "提示"),
+    "save.prompt": ("Prompt", "提示词"),
     "save.system": ("System prompt", "系统提示"),
     "save.plain": ("Plain decoding", "普通解码"),
     "save.speculative": ("Speculative decoding", "推测解码"),
@@ -1138,13 +1143,13 @@ TEXT: dict[str, tuple[str, str]] = {
     "save.token": ("{kind}; round {index}", "{kind}；第 {index} 轮"),
     "save.token.prob": ("{token}; the model's own probability: {prob}", "{token}；大模型自己给它的概率：{prob}"),
     "save.how": (
-        "Times are each reply's own computing, measured on the machine named above; waiting and drawing do not count. "
+        "Times are each reply's own computing, measured on the machine that recorded it; waiting and drawing do not count. "
         "This page needs no network and no script.",
-        "时间只算每段回答自己的计算，在上面写的那台机器上测得；排队和显示不算。这个页面不需要网络，也不需要脚本。",
+        "时间只算每段回答自己的计算，在录制的那台机器上测得；排队和显示不算。这个页面不需要网络，也不需要脚本。",
     ),
     "verdict.unclear": (
         "the plain speed: no clear difference, for single passes scatter more than that here.",
-        "和普通解码相比的速度：差别不明显，单次计算的快慢波动比这还大。",
+        "（普通解码算 1×）：差别不明显，单次计算的快慢波动比这还大。",
     ),
 }
 TEXT |= LEARN

@@ -82,7 +82,7 @@ def why(event: object, subject: Subject, greedy: bool) -> list[str]:
 
 def _why_draft(round_: Round, decision: TokenDecision, greedy: bool) -> list[str]:
     if decision.outcome is Outcome.DISCARDED:
-        return _why_unchecked(round_, decision)
+        return _why_unchecked(round_, decision, greedy)
     fate = "kept" if decision.outcome is Outcome.ACCEPTED else "lost"
     if greedy:
         copied = [both("card.copy")] if _copied(round_, decision) else []
@@ -120,9 +120,12 @@ def _copied(round_: Round, decision: TokenDecision) -> bool:
     return round_.drafter == "ngram" and decision.draft_prob >= 1
 
 
-def _why_unchecked(round_: Round, decision: TokenDecision) -> list[str]:
+def _why_unchecked(round_: Round, decision: TokenDecision, greedy: bool) -> list[str]:
+    """At temperature 0 every guess has the probability 1, which says nothing about how sure the drafter was."""
     rejected = rejected_in(round_)
     behind = both("card.unchecked", lost=named(rejected)) if rejected else both("card.unchecked.end")
+    if greedy:
+        return [behind, *([both("card.copy")] if _copied(round_, decision) else [])]
     return [behind, *_gave(round_, decision)]
 
 

@@ -255,6 +255,7 @@ def test_shared_noise_names_what_the_model_drew() -> None:
 def test_an_unchecked_guess_says_what_it_stood_behind() -> None:
     behind = said(card(a_block(), 2, WARM))
     assert "guessed behind “\u2068orange\u2069”, which was rejected" in behind and "The drafter gave it 0.70." in behind
+    assert "The drafter gave it" not in said(card(a_block(), 2, GREEDY))  # 1 at temperature 0, whatever it was
     round_ = a_block().event
     assert isinstance(round_, Round)
     ended = replace(
@@ -342,7 +343,7 @@ def test_which_drafter_a_guess_came_from_is_in_words() -> None:
     assert len({line("en", drafter=drafter) for drafter in ("ngram", "head", "draft_model")}) == 3
     assert "medusa" in line("zh", drafter="medusa")
     nobody = line("en", k_reason=KReason.OFF, drafter="none", num_drafted=0, decisions=(), predicted_speedup=0.8)
-    assert "guessed by" not in nobody and "with guesses 0.80×" in nobody
+    assert "guessed by" not in nobody and "guessing would give 0.80×" in nobody
     assert "expected" not in line("en", k_reason=KReason.FIXED, predicted_speedup=None)
 
 

@@ -218,7 +218,7 @@ def test_a_rejected_guess_shows_both_views_and_what_was_left() -> None:
         ],
         "What was left to draw from": [("yellow", "written", "probability 0.70"), ("big", "", "probability 0.25")],
     }  # fmt: skip
-    assert "once the guess's share was taken away" in said(html)
+    assert "once the drafter's were taken away" in said(html)
     assert "The number drawn was 0.35; it fell on “\u2068yellow\u2069”." in said(html)
     assert "these are what the rule compares" in said(html)
     assert html.count('<small><span class="en" lang="en">guessed') == 2 and "width:62.0%" in html
@@ -257,6 +257,7 @@ def test_under_shared_noise_nothing_is_taken_away() -> None:
     assert "Under shared noise nothing is taken away" in said(html) and "It drew “\u2068yellow\u2069”." in said(html)
     assert Bars(html).lists["What the big model chose from"][0] == ("yellow", "written", "probability 0.70")
     assert "left to draw from" not in said(html)
+    assert "the rule compares no probabilities" in said(html) and "are what the rule compares" not in said(html)
 
 
 def bonus(**more: object) -> Round:
@@ -285,7 +286,7 @@ def test_a_plain_round_and_a_probe_say_what_the_model_chose_from(kind: RoundKind
     assert ("on purpose" in said(html)) == (kind is RoundKind.PROBE) and "<table" not in html
     assert "What this round wrote" in said(html) and "press one" not in said(html)
     greedy = pane(of([FIRST, plain], GREEDY), REPLY, 1, 0)
-    assert greedy is not None and "At temperature 0 nothing is drawn" in said(greedy)
+    assert greedy is not None and "At temperature 0 chance decides nothing" in said(greedy)
 
 
 def test_a_copied_guess_is_called_that() -> None:
@@ -338,7 +339,9 @@ def test_the_time_in_words() -> None:
     words = said(shown(SUN))
     assert "Where the time of this round went: 12.3 ms" in words
     assert "guessing 1 ms big model 8 ms sampling 0.5 ms rest 2.8 ms" in words
-    assert "Looking up these lists took 2 ms more" in words and "more, which" not in said(shown(SUN, detail_s=0.0))
+    assert "Looking up these probabilities took 2 ms more" in words and "more, which" not in said(
+        shown(SUN, detail_s=0.0)
+    )
 
 
 # -- nothing runs ------------------------------------------------------------------------------------------------------
