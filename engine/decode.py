@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
+from torch import Tensor
+
 from engine import detail
 from engine.config import DecodingParams, Detail
 from engine.controller import Controller, Plan
@@ -72,13 +74,28 @@ def generate(
     if len(ids) >= lane.model.context_len:
         raise ContextFull(len(ids), lane.model.context_len)
     stops = (*params.stop, *lane.tokenizer.stop_strings)
-    reply = _Reply(ids, params, lane)
+    reply = Reply(ids, params, lane)
     first = reply.read(when_read) if prefilled is None else reply.resume(prefilled)
     return cut_at_stop_strings(reply.events(first), stops)
 
 
-class _Reply:
-    """The state of one reply in the making: ids so far, detokeniser, what was emitted."""
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A round that waits for the target's pass over `request`. draft_s: seconds of planning and drafting."""
+
+    index: int
+    plan: Plan
+    proposal: Proposal
+    request: Request
+    draft_s: float
+
+
+class Reply:
+    """The state of one reply in the making: ids so far, detokeniser, what was emitted.
+
+    `events` plays it alone. Several can share the target's passes: after `read` of each, rounds of `draft` for all whose
+    `end` is None, one forward of their requests, and `settle` for each.
+    """
 
     def __init__(self, prompt: Sequence[int], params: DecodingParams, lane: Lane) -> None:
         if lane.drafter is None or params.drafter == "none":
@@ -102,17 +119,17 @@ class _Reply:
         try:
             yield from first
             index = 1
-            while (reason := self._end()) is None:
+            while (reason := self.end()) is None:
                 yield self._emit_round(index)
                 index += 1
-            yield self._finished(reason)
+            yield self.finished(reason)
         except EngineError as error:
-            yield self._finished(FinishReason.ERROR, str(error))
+            yield self.finished(FinishReason.ERROR, str(error))
         except Exception:  # whatever broke ends this reply; the engine thread lives on
             log.exception("a reply failed")
-            yield self._finished(FinishReason.ERROR, BROKEN)
+            yield self.finished(FinishReason.ERROR, BROKEN)
 
-    def _end(self) -> FinishReason | None:
+    def end(self) -> FinishReason | None:
         """Why the reply is over, None while it is not."""
         replied = len(self.ids) - self.prompt_len
         if replied and self.ids[-1] in self.lane.tokenizer.stop_ids:
@@ -125,7 +142,8 @@ class _Reply:
             return FinishReason.CONTEXT
         return None
 
-    def _finished(self, reason: FinishReason, message: str = "") -> Finished:
+    def finished(self, reason: FinishReason, message: str = "") -> Finished:
+        """The reply as it stands, ended for this reason."""
         return Finished(reason, "".join(self.text), tuple(self.ids[self.prompt_len :]), message)
 
     def resume(self, prefilled: Prefilled) -> Iterator[Event]:
@@ -164,8 +182,16 @@ class _Reply:
 
     def _emit_round(self, index: int) -> Round:
         """One draft - verify - emit step."""
-        model, params = self.lane.model, self.params
-        position = len(self.ids)
+        model = self.lane.model
+        pending = self.draft(index)
+        drafted_s = perf_counter()
+        [logits] = model.forward([pending.request])
+        model.synchronize()
+        verified_s = perf_counter()
+        return self.settle(pending, logits, verified_s - drafted_s, verified_s)
+
+    def draft(self, index: int) -> Pending:
+        """The first half of round `index` (from 1), up to the target's pass: K is planned and the drafts are there."""
         begin_s = perf_counter() - self.owed_s
         todo, self.owed_s = self._plan(index), 0.0
         if todo.kind is RoundKind.PROBE:
@@ -173,12 +199,18 @@ class _Reply:
             now_s = perf_counter()
             begin_s, self.owed_s = now_s, now_s - begin_s
         proposal = self._propose(todo)
-        drafted_s = perf_counter()
         history = self.ids + list(proposal.token_ids)
+        request = Request(history, len(proposal.token_ids) + 1, self.lane.cache)
+        return Pending(index, todo, proposal, request, perf_counter() - begin_s)
+
+    def settle(self, pending: Pending, logits: Tensor, verify_s: float, since_s: float) -> Round:
+        """The second half: tests the drafts by the logits of `pending.request`, and emits.
+
+        verify_s: seconds of the target's pass. since_s: the clock when this half began.
+        """
+        model, params, position = self.lane.model, self.params, len(self.ids)
+        todo, proposal, history = pending.plan, pending.proposal, pending.request.ids
         k = len(proposal.token_ids)
-        [logits] = model.forward([Request(history, k + 1, self.lane.cache)])
-        model.synchronize()
-        verified_s = perf_counter()
         target_probs = LazyRows(logits, history, self.prompt_len, self.sampling)
         verdict = verify(proposal, target_probs, position, self.dice)
         sampled_s = perf_counter()
@@ -195,7 +227,7 @@ class _Reply:
         )
         end_s = perf_counter()
         round_ = Round(
-            index=index,
+            index=pending.index,
             kind=todo.kind,
             rule=params.rule,
             drafter=todo.offer.drafter if todo.offer else "none",
@@ -205,10 +237,10 @@ class _Reply:
             context_len=position,
             decisions=decisions,
             tokens=tokens,
-            draft_s=drafted_s - begin_s,
-            verify_s=verified_s - drafted_s,
-            sample_s=sampled_s - verified_s,
-            total_s=end_s - begin_s - detail_s,
+            draft_s=pending.draft_s,
+            verify_s=verify_s,
+            sample_s=sampled_s - since_s,
+            total_s=pending.draft_s + verify_s + end_s - since_s - detail_s,
             detail_s=detail_s,
             # A stop id among the accepted drafts: the verdict's last token was never emitted, so nothing is explained.
             recovery=known.recovery if len(tokens) == verdict.num_accepted + 1 else None,
@@ -250,7 +282,7 @@ class _Reply:
             self.ids.append(token_id)
             if token_id in tokenizer.stop_ids:
                 break
-        if self._end() not in (None, FinishReason.CANCELLED):
+        if self.end() not in (None, FinishReason.CANCELLED):
             _add_text(tokens, self.detokeniser.flush())
         self.text.extend(token.text for token in tokens)
         return tuple(tokens)
