@@ -19,7 +19,7 @@ from typing import Any
 
 from engine.config import DecodingParams, Detail
 from engine.errors import EngineError, InvalidParams
-from engine.events import Event, Prefilled
+from engine.events import Event, FinishReason, Prefilled
 from engine.race import Race
 from engine.stream import Stream
 from ui import controls, export, inspector, page_export, patches, race_charts, render, saved, trace_file, verdict
@@ -29,7 +29,7 @@ from ui.patches import Patch, numbered
 from ui.recordings import Lane, LaneName, Recording, Recordings, closed, extend, of_turn
 from ui.render import both
 from ui.sessions import Live
-from ui.state import About, Phase, index_of, prompt
+from ui.state import About, Phase, Reply, index_of, prompt
 from ui.strings import Lang
 
 log = logging.getLogger(__name__)
@@ -77,8 +77,9 @@ class Races:
                 yield _told(key, notice=_refusal(refusal), running=False)
                 return
             recording = self._new(user, settings)
-            yield _told(key, recording=shown(recording), notice=" ".join(map(corrected, corrections)), running=True)
-            async for message in self._follow(live, race, key, recording):
+            note = " ".join(map(corrected, corrections))
+            yield _told(key, recording=shown(recording), notice=note, running=True)
+            async for message in self._follow(live, race, key, recording, note):
                 yield message
         except Exception:  # a mistake of ours must not leave the page waiting
             log.exception("a race failed")
@@ -116,7 +117,9 @@ class Races:
     def _lane(self, name: LaneName, params: DecodingParams, system: str) -> Lane:
         return Lane(name, self.handlers.about(params, system))
 
-    async def _follow(self, live: Live, race: Race, key: str, recording: Recording) -> AsyncGenerator[Patch, None]:
+    async def _follow(
+        self, live: Live, race: Race, key: str, recording: Recording, note: str
+    ) -> AsyncGenerator[Patch, None]:
         """Messages until both lanes have ended; each repeats the blocks of the last few, because a page may miss some."""
         streams: dict[LaneName, Stream] = {LaneName.PLAIN: race.plain, LaneName.SPECULATIVE: race.speculative}
         blocks: dict[LaneName, list[patches.Shown]] = {name: [] for name in streams}
@@ -134,7 +137,7 @@ class Races:
                         assert lane is not None
                         blocks[name] += patches.shown(lane.reply.blocks[len(blocks[name]) :])
                     self.recordings.put(recording)
-                    yield self._progress(live, key, recording, blocks, sent[0])
+                    yield self._progress(live, key, recording, blocks, sent[0], note)
                     sent = [*sent[1:], {name: len(some) for name, some in blocks.items()}]
                     told = time.monotonic()
                 await asyncio.sleep(pace_s(time.monotonic() - began) if events else GLANCE_S)
@@ -143,18 +146,15 @@ class Races:
 
     def _progress(
         self, live: Live, key: str, recording: Recording, blocks: Mapping[LaneName, list[patches.Shown]],
-        begin: Mapping[LaneName, int],
+        begin: Mapping[LaneName, int], note: str,
     ) -> Patch:  # fmt: skip
+        """note: what has been said of this race, which stands again once it no longer waits."""
         lanes = [_lane_shown(lane, begin[lane.name], blocks[lane.name][begin[lane.name] :]) for lane in recording.lanes]
         ahead = self.handlers.sessions.ahead(live)
-        waiting = (
-            {}
-            if live.started
-            else {"notice": both("log.waiting") + (f" · {both('log.ahead', count=ahead)}" if ahead else "")}
-        )
-        over = {} if recording.running else {"verdict": verdict.verdict(recording), "notice": ""}
-        begun = {"notice": ""} if live.started and not any(begin.values()) else {}
-        return _told(key, id=recording.id, lanes=lanes, running=recording.running, **waiting, **(begun | over))
+        waiting = both("log.waiting") + (f" · {both('log.ahead', count=ahead)}" if ahead else "")
+        notice = note if live.started or not recording.running else waiting
+        over = {} if recording.running else {"verdict": verdict.verdict(recording)}
+        return _told(key, id=recording.id, lanes=lanes, running=recording.running, notice=notice, **over)
 
     # -- recordings --------------------------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class Races:
             return both("watch.lost")
         turn = conversation.turns[place]
         if turn.reply.phase is not Phase.FINISHED:
-            return both("watch.unfinished")
+            return both("watch.say.unfinished")
         return of_turn(turn, self.recordings.new_id())
 
 
@@ -234,8 +234,17 @@ def _lane_shown(lane: Lane, start: int, blocks: list[patches.Shown]) -> Patch:
 
 def _foot(lane: Lane) -> str:
     """How it ended, and what wrote it."""
-    parts = [render.ending(lane.reply), _wrote(lane.about)]
+    parts = [_ending(lane.reply), _wrote(lane.about)]
     return "".join(f"<p>{part}</p>" for part in parts if part)
+
+
+def _ending(reply: Reply) -> str:
+    """As `render.ending`, which speaks of what one can do in a chat."""
+    if reply.reason in (FinishReason.LENGTH, FinishReason.CONTEXT):
+        return both(f"lane.end.{reply.reason}", count=reply.tally.tokens)
+    if reply.reason is FinishReason.ERROR:
+        return f'<span class="error">{both("lane.end.error", message=reply.message)}</span>'
+    return render.ending(reply)
 
 
 def _wrote(about: About | None) -> str:

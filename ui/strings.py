@@ -45,7 +45,7 @@ TEXT: dict[str, tuple[str, str]] = {
         "Press a word, or go into a lane with Tab and use ← and →.",
         "点一个词；或者用 Tab 走进一条跑道，再按 ← 和 →。",
     ),
-    "watch.unfinished": (
+    "watch.say.unfinished": (
         "This reply is still being written: look inside when it is done.",
         "这个回答还在写：写完再来细看。",
     ),
@@ -95,7 +95,6 @@ TEXT: dict[str, tuple[str, str]] = {
         "服务器没有回应：它还在运行吗？请再试一次。",
     ),
     "watch.say.recorded": ("Recorded", "录制于"),
-    "watch.say.prompt": ("Prompt", "提示词"),
     "race.title": ("Two answers, one machine", "同一台机器，两种写法"),
     "race.lead": (
         "The same prompt, written twice: word by word, and with guesses that are checked in one go.",
@@ -138,6 +137,15 @@ TEXT: dict[str, tuple[str, str]] = {
     "lane.tokens": ("tokens", "个 token"),
     "lane.clock": ("own time", "自己的用时"),
     "lane.first": ("finished first", "先到终点"),
+    "lane.end.length": (
+        "Ended at {count} {count:token|tokens}, as many as were allowed.",
+        "写到允许的 {count} 个 token 为止。",
+    ),
+    "lane.end.context": ("The model's memory was full here.", "写到这里，模型的上下文用完了。"),
+    "lane.end.error": (
+        "Something went wrong: {message} What was written is kept.",
+        "出错了：{message} 已写的部分都在。",
+    ),
     "act.inspect": ("Look inside", "细看"),
     # what the engine says about a model that lacks something, word for word
     "note.no_template": (

@@ -15,9 +15,13 @@ function pressSource(name) {
 // What is wanted of the server for a source, or the name of a sentence that says why there is nothing.
 function wantedOf(name) {
   if (name.startsWith("shipped-")) return {shipped: name.slice(8)};
-  if (name === "race") return raceView().id() ? {id: raceView().id()} : "watch-no-race";
+  if (name === "race") return raceView().isLive() ? "watch-unfinished" : raceView().id() ? {id: raceView().id()} : "watch-no-race";
   const turn = turnList().filter((one) => one.have).at(-1);
-  return turn ? {conversation, key: turn.key} : "watch-nothing";
+  return turn ? wantedTurn(turn) : "watch-nothing";
+}
+
+function wantedTurn(turn) {
+  return turn.phase === "finished" ? {conversation, key: turn.key} : "watch-unfinished";
 }
 
 async function inspect(name, wanted = wantedOf(name), then = () => {}) {
@@ -44,14 +48,14 @@ async function openFile(file) {
   if (!file) return;
   goTo("inspect");
   if (file.size > MOST_BYTES) { inspectSay(sentence("watch-too-large")); return; }
-  inspect("file", {trace: await file.text()});
+  inspect("file", {trace: await file.text().catch(() => "")});  // a folder has no text
 }
 
 // From a reply of the chat, or from the card of one of its tokens.
 function inspectTurn(turn, token) {
   const place = token && {block: [...turn.blocks.children].indexOf(token.closest(".round")), piece: Number(token.dataset.i)};
   goTo("inspect");
-  inspect("chat", {conversation, key: turn.key}, () => { if (place) inspectView().choose("reply", place.block, place.piece, true); });
+  inspect("chat", wantedTurn(turn), () => { if (place) inspectView().choose("reply", place.block, place.piece, true); });
 }
 
 Object.assign(actions, {
@@ -66,9 +70,8 @@ on("change", (event) => {
 });
 for (const type of ["dragover", "drop"]) {
   on(type, (event) => {
-    const view = event.target.closest?.(".view");
-    if (!view || ![...event.dataTransfer.types].includes("Files")) return;
-    event.preventDefault();
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();  // else the browser would leave the page and show the file
     if (type === "drop") openFile(event.dataTransfer.files[0]);
   });
 }

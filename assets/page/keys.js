@@ -26,7 +26,7 @@ function onBeforeInput(event) {
 function onRadio(event) {
   const step = {ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1}[event.key];
   if (!step || event.target.type !== "radio") return;
-  const all = [...event.target.closest("fieldset, .block").querySelectorAll("input[type=radio]")];
+  const all = [...event.target.closest("fieldset, .block").querySelectorAll("input[type=radio]")].filter(isShown);
   const next = all[(all.indexOf(event.target) + step + all.length) % all.length];
   event.preventDefault();
   next.focus();

@@ -1,20 +1,28 @@
 // ---- the race: what is asked for, and the race that runs. Until somebody has raced, a recorded one is there.
 
-const RACE = {kept: "greenlight.race", silence: 3000};
+const RACE = {kept: "greenlight.race", silence: 3000, unheard: 12_000};  // milliseconds of nothing from the server
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 let raceKey = "";            // names the race that was asked for last; the browser makes it up, so that it can be stopped at once
+let raceStopped = "";        // the one that was told to stop; a word that came before its race did is said again
+let raceId = "";             // of the recording of that race, once the server has said it
 let raceHeard = 0;
 let raceAsked = 0;           // when everything was asked for again
 
 function raceForm() { return document.querySelector("[data-part=race-form]"); }
 function raceView() { return viewers.get("race"); }
-function raceSay(html) { document.querySelector("[data-slot=race-notice]").innerHTML = html; }
+
+function raceSay(html) {  // the same again is not said again
+  const notice = document.querySelector("[data-slot=race-notice]");
+  if (notice.told !== html) notice.innerHTML = notice.told = html;
+}
 
 function raceRuns(running) {
   const form = raceForm();
   form.dataset.running = running ? "yes" : "no";
-  form.querySelector("[data-action=race-go]").disabled = running;
-  form.querySelector("[data-action=race-stop]").hidden = !running;
+  const go = form.querySelector("[data-action=race-go]"), stop = form.querySelector("[data-action=race-stop]");
+  go.disabled = running;
+  if (!running && stop === document.activeElement) go.focus({preventScroll: true});
+  stop.hidden = !running;
 }
 
 function secretKey() {
@@ -26,6 +34,7 @@ function race() {
   if (form.dataset.running === "yes") return;
   const values = Object.fromEntries(new FormData(form));
   raceKey = secretKey();
+  raceId = "";
   raceHeard = Date.now();
   raceSay("");
   raceRuns(true);
@@ -40,10 +49,10 @@ onWatch("live", (message) => {
   if (message.key !== raceKey) return;
   raceHeard = Date.now();
   if (message.notice !== undefined) raceSay(message.notice);
-  if (message.recording) {
-    raceView().open(message.recording);
-    store("sessionStorage", RACE.kept, message.recording.id);
-  }
+  if (message.running && raceStopped === raceKey) look("stop", {key: raceKey});
+  const id = message.id ?? message.recording?.id ?? raceId;
+  if (id !== raceId) store("sessionStorage", RACE.kept, raceId = id);
+  if (message.recording) raceView().open(message.recording);
   if (message.lanes && (raceView().id() !== message.id || !raceView().live(message))) fetchRace(message.id);
   raceRuns(message.running);
 });
@@ -55,16 +64,21 @@ async function fetchRace(id) {
   const key = raceKey;
   const found = await openRecording({id});
   if (key !== raceKey) return;
-  if (found.failed !== undefined) { raceSay(found.failed); raceRuns(false); return; }
-  raceView().open(found, {at: Infinity});
-  raceRuns(raceView().isLive());
+  raceHeard = Date.now();
+  raceSay(found.failed ?? "");
+  if (found.failed !== undefined) { if (raceView().id() === id) raceView().breakOff(); }
+  else if (raceView().id() === id) raceView().live(found);
+  else raceView().open(found, {at: Infinity});
+  raceRuns(raceKey !== "" && raceView().isLive());
 }
 
+// A race of which nothing is heard: the one asked for here, or one that another page, or this one before it was loaded
+// again, asked for.
 function watchRace() {
-  if (raceForm()?.dataset.running === "yes" && Date.now() - raceHeard > RACE.silence && raceView().id()) {
-    raceHeard = Date.now();
-    fetchRace(raceView().id());
-  }
+  const running = raceForm()?.dataset.running === "yes", silent = Date.now() - raceHeard;
+  const id = raceId || (raceView()?.isLive() ? raceView().id() : "");
+  if (id && (running || raceView().isLive()) && silent > RACE.silence) fetchRace(id);
+  else if (running && !id && silent > RACE.unheard) { raceSay(sentence("watch-unanswered")); raceRuns(false); }
 }
 
 function fillRace(words, temperature) {
@@ -78,11 +92,12 @@ async function firstRace() {
   const before = stored("sessionStorage", RACE.kept);
   let found = before ? await openRecording({id: before}) : null;
   if (!found || found.failed !== undefined) found = await openRecording({shipped: "chat"});
-  if (raceKey || found.failed !== undefined) return;  // somebody was quicker
-  raceView().open(found, {play: false, at: still.matches ? Infinity : 0});
+  if (raceKey) return;  // somebody was quicker
+  if (found.failed !== undefined) { raceSay(found.failed); return; }
+  const runs = found.lanes.some((lane) => lane.phase !== "finished");
+  raceView().open(found, {play: runs, at: runs || still.matches ? Infinity : 0});
   if (!raceForm().prompt.value) fillRace(found.user, found.lanes[0].about?.params?.sampling?.temperature ?? 0);
-  if (raceView().isLive()) { raceRuns(false); return; }
-  playWhenSeen();
+  if (!runs) playWhenSeen();
 }
 
 let raceSeen = false;
@@ -96,16 +111,16 @@ function playWhenSeen() {
 
 Object.assign(actions, {
   "race-prompt": (button) => fillRace(button.dataset.prompt, button.dataset.temperature),
-  "race-stop": () => look("stop", {key: raceKey}),
+  "race-stop": () => look("stop", {key: raceStopped = raceKey}),
   "race-again": (button) => {
-    if (raceForm().dataset.running === "yes") return;
+    if (raceForm().dataset.running === "yes") { goTo("race"); raceSay(sentence("busy")); return; }
     const {user, lanes} = viewers.get(button.closest(".viewer").dataset.viewer).recording();
     const params = lanes.find((lane) => lane.name === "speculative")?.about?.params;
     fillRace(user, params?.sampling?.temperature ?? 0);
     raceForm().k.value = button.dataset.k;
     goTo("race");
     race();
-    document.querySelector(".race .transport").scrollIntoView({block: "nearest"});
+    document.querySelector(".race .transport [data-action=play]").focus();  // the button that was pressed goes with its verdict
   },
 });
 

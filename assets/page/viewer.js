@@ -5,6 +5,7 @@ const SPEED_OF = {live: Infinity, real: 1, slow: 1 / 4, slower: 1 / 16};  // sec
 const SOON = 1e-9;           // clocks are sums of rounded numbers
 const LEAST_TOKENS = 8;      // a ratio of fewer says nothing
 const TAIL_PX = 24;
+const DONE = new Set(["stop", "stop_string", "length", "context"]);  // ends of a lane that ran its course
 
 // The reply's tokens and seconds of compute that a block added.
 function costOf(row) {
@@ -28,6 +29,7 @@ function makeViewer(place) {
   let chosen = null;         // {lane, block, piece}: the token looked into
   let asking = 0;
   let closed = new Map();    // panes that have come, by place
+  const lost = slot("lost").innerHTML;
 
   // ---- filling
 
@@ -42,7 +44,7 @@ function makeViewer(place) {
     tellWhat();
     if (slot("round")) slot("round").innerHTML = hint;
     if (slot("saves")) slot("saves").hidden = true;
-    slot("lost").hidden = true;
+    warn("");
     setSpeed(live ? "live" : speed === "live" ? "real" : speed);
     place.dataset.state = live ? "live" : "whole";
     for (const lane of shown.lanes) grow(lane);
@@ -85,11 +87,23 @@ function makeViewer(place) {
     live = lanes.some((lane) => lane.phase !== "finished");
     place.dataset.state = live ? "live" : "whole";
     if (message.verdict) recording.verdict = message.verdict;
+    const followed = playing && speed === "live";
     if (!live && speed === "live") setSpeed("real", false);
-    if (playing) wake();
+    if (!live && followed) toEnd();
+    else if (playing) wake();
     else draw();
-    if (!live && speed === "real" && playing && follows) toEnd();
     return complete;
+  }
+
+  // Nobody will add to it any more, though no lane said that it has ended: it is played and saved as far as it came.
+  function breakOff() {
+    live_({lanes: lanes.map(({name, rows}) => ({name, from: rows.length, blocks: [], phase: "finished"}))});
+  }
+
+  // A sentence under the lanes; "" takes it away.
+  function warn(html) {
+    slot("lost").innerHTML = html;
+    slot("lost").hidden = !html;
   }
 
   function tellWhat() {
@@ -115,8 +129,6 @@ function makeViewer(place) {
     return running.length ? Math.min(...ends) : Math.max(0, ...ends);
   }
 
-  let follows = true;  // a live race is shown as it comes; whoever pauses or steps leaves that
-
   function setPlaying(wanted) {
     if (wanted && !live && clock >= edge() - SOON && edge() > 0) clock = 0;
     playing = wanted;
@@ -128,7 +140,6 @@ function makeViewer(place) {
 
   function setSpeed(wanted, byHand = true) {
     speed = wanted;
-    follows = wanted === "live";
     for (const input of speeds) input.checked = input.value === wanted;
     ticked = 0;
     if (byHand && playing) wake();
@@ -163,7 +174,6 @@ function makeViewer(place) {
     setPlaying(false);
     const lane = lanes.find((one) => one.name !== "plain" && stepOf(one, way) !== null) ?? lanes.find((one) => stepOf(one, way) !== null);
     if (lane) clock = Math.min(stepOf(lane, way), live ? edge() : Infinity);
-    follows = false;
     draw();
     if (lane) chooseLatest(lane);
   }
@@ -198,7 +208,7 @@ function makeViewer(place) {
     while (upto < lane.rows.length && lane.ends[upto + 1] <= clock + SOON) upto += 1;
     while (upto > 0 && lane.ends[upto] > clock + SOON) upto -= 1;
     if (upto !== lane.shown) {
-      const follow = text.scrollHeight - text.scrollTop - text.clientHeight < TAIL_PX;
+      const follow = text.scrollHeight - text.scrollTop - text.clientHeight < TAIL_PX && !selectingIn(text);
       const blocks = part("blocks");
       if (upto > lane.shown) blocks.insertAdjacentHTML("beforeend", lane.rows.slice(lane.shown, upto).map(([html]) => html).join(""));
       else while (blocks.childElementCount > upto) blocks.lastElementChild.remove();
@@ -229,14 +239,14 @@ function makeViewer(place) {
     const plain = lanes.find((lane) => lane.name === "plain"), spec = lanes.find((lane) => lane.name === "speculative");
     slot("gain").hidden = !plain || !spec;
     if (!plain || !spec) return;
-    const enough = [plain, spec].every((lane) => lane.sums[lane.shown] >= LEAST_TOKENS);
+    const enough = [plain, spec].every((lane) => lane.sums[lane.shown] >= LEAST_TOKENS && speedOf(lane));
     put_(slot("speedup"), enough ? `${(speedOf(spec) / speedOf(plain)).toFixed(2)}×` : "–");
   }
 
   function markFirst(over) {
     const ends = lanes.map((lane) => lane.ends.at(-1));
     lanes.forEach((lane, i) => {
-      const first = lanes.length === 2 && lane.phase === "finished" && lane.shown === lane.rows.length
+      const first = lanes.length === 2 && DONE.has(lane.rows.at(-1)?.[1].reason) && lane.shown === lane.rows.length
         && ends[i] < ends[1 - i] && (over || clock >= ends[i] - SOON) && lane.sums.at(-1) > 0;
       lane.node.querySelector(".winner").hidden = !first;
     });
@@ -278,9 +288,10 @@ function makeViewer(place) {
   function fillRound(tries) {
     const key = [chosen.lane, chosen.block, chosen.piece].join("/");
     if (closed.has(key)) {
-      const inside = slot("round").contains(document.activeElement);
+      const held = slot("round").contains(document.activeElement) && (document.activeElement.dataset.action ?? "token");
       slot("round").innerHTML = closed.get(key);
-      if (inside) slot("round").querySelector("[data-piece][aria-current], [data-piece]")?.focus();
+      const same = [`[data-action="${held}"]:enabled`, "[data-piece][aria-current]", "[data-piece]"];  // the best that there is
+      if (held) same.map((one) => slot("round").querySelector(one)).find(Boolean)?.focus();
       if (chosen.say) slot("say").textContent = slot("round").querySelector(".says")?.innerText ?? "";
     } else if (tries) {
       look("round", {id: recording.id, lane: chosen.lane, block: chosen.block, piece: chosen.piece});
@@ -329,15 +340,20 @@ function makeViewer(place) {
 
   const buttons = {
     play: () => setPlaying(!playing),
-    restart: () => { clock = 0; if (live) follows = false; setPlaying(!matchMedia("(prefers-reduced-motion: reduce)").matches); },
+    restart: () => { clock = 0; if (speed === "live") setSpeed("real", false); setPlaying(!matchMedia("(prefers-reduced-motion: reduce)").matches); },
     back: () => step(-1),
     step: () => step(1),
     end: toEnd,
     "round-prev": () => stepRound(-1),
     "round-next": () => stepRound(1),
-    "save-trace": (button) => askWatchFile(button, recording.id, "trace"),
-    "save-page": (button) => askWatchFile(button, recording.id, "page"),
+    "save-trace": (button) => save(button, "trace"),
+    "save-page": (button) => save(button, "page"),
   };
+
+  async function save(button, form) {
+    warn("");
+    if (!await askWatchFile(button, () => recording.id, form) && slot("lost").hidden) warn(sentence("watch-unanswered"));
+  }
 
   place.addEventListener("click", (event) => {
     const button = event.target.closest("[data-action]");
@@ -365,7 +381,7 @@ function makeViewer(place) {
   });
 
   return {
-    name, place, open, step, setPlaying, takeRound, choose,
+    name, place, open, step, setPlaying, takeRound, choose, breakOff,
     live: live_,
     id: () => recording?.id ?? null,
     recording: () => recording,
@@ -373,7 +389,7 @@ function makeViewer(place) {
     giveCharts: ({id, charts: made}) => { if (id === recording?.id) charts?.give({charts: made}); },
     // Under another id from here on; null: it is not to be had.
     renew: (id) => {
-      if (id === null) { slot("lost").hidden = false; return; }
+      if (id === null) { warn(lost); return; }
       recording.id = id;
       if (chosen) fillRound(WATCH_TRIES);
     },
@@ -418,10 +434,13 @@ onWatch("charts", (charts) => viewers.forEach((viewer) => viewer.giveCharts(char
 onWatch("forgot", (id) => viewers.forEach((viewer) => { if (viewer.id() === id) recover(viewer); }));
 
 // A server that was started again has forgotten it. The page has all but the lists of likeliest tokens, and gives that back.
+const recovering = new Set();  // ids: each is given back once, however often it is missed
 async function recover(viewer) {
-  if (viewer.isLive()) return;
+  const id = viewer.id();
+  if (viewer.isLive() || recovering.has(`${viewer.name} ${id}`)) return;
+  recovering.add(`${viewer.name} ${id}`);
   const found = await openRecording({trace: viewer.trace()});
-  viewer.renew(found.failed === undefined ? found.id : null);
+  if (viewer.id() === id) viewer.renew(found.failed === undefined ? found.id : null);
 }
 
 atStart(() => {

@@ -71,13 +71,16 @@ onWatch("file", (file) => {
   watchButton = null;
 });
 
+// id(): of the recording, which may get another one meanwhile. Resolves to whether the file came or was no longer wanted.
 async function askWatchFile(button, id, form) {
   const number = ++watchFile;
   watchButton = button;
-  for (let tries = 0; tries < WATCH_TRIES && watchButton && watchFile === number; tries++) {
-    look("file", {id, form, lang: root.dataset.lang, number});
+  const open = () => watchButton && watchFile === number;
+  for (let tries = 0; tries < WATCH_TRIES && open(); tries++) {
+    look("file", {id: id(), form, lang: root.dataset.lang, number});
     await new Promise((later) => setTimeout(later, WATCH_TRY_MS));
   }
+  return !open();
 }
 
 atStart(() => {

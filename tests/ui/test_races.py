@@ -293,7 +293,7 @@ def test_a_reply_that_is_being_written_is_not_opened_yet(engine: FakeEngine) -> 
         await sending.aclose()
         return opened
 
-    assert run(meanwhile)["opened"]["failed"] == both("watch.unfinished")
+    assert run(meanwhile)["opened"]["failed"] == both("watch.say.unfinished")
 
 
 @pytest.mark.parametrize(
