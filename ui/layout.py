@@ -16,6 +16,7 @@ from ui.api import make_generate
 from ui.controls import Options
 from ui.examples import ASSETS, EXAMPLES, buttons
 from ui.handlers import Handlers
+from ui.lessons import Lessons
 from ui.patches import Patch, answer, packed
 from ui.races import Races
 from ui.render import both, named
@@ -68,10 +69,11 @@ def build_app(engine: Engine, options: Options) -> gr.Blocks:
                     )
                 gr.HTML('<p class="meter" data-part="meter"></p>', elem_id="gl-meter", apply_default_css=False)
         watch = _view("watch", views.watch(), ("race", "look"))
-        _view("learn", learn.learn(), ("lesson", "ask"))
+        learning = _view("learn", learn.learn(), ("lesson", "ask"))
         _view("when", when.when(), ("lab", "ask"))
         settings.wire(app, log)
         _Views(Races(handlers)).wire(watch, settings)
+        _Learning(Lessons(handlers)).wire(learning)
         _Page(handlers, conversation, log, box, settings).wire(send, stop, undo, redo)
         gr.api(make_generate(handlers), api_name="generate", concurrency_limit=None)
     return app
@@ -217,6 +219,29 @@ class _Views:
     async def on_look(self, event: gr.EventData) -> Any:
         args = event.args if isinstance(event.args, dict) else {}
         message = await self.races.look(str(event.what), args)
+        return gr.skip() if message is None else packed(message)
+
+
+class _Learning:
+    """The wiring of the tab "Learn"."""
+
+    def __init__(self, lessons: Lessons) -> None:
+        self.lessons = lessons
+
+    def wire(self, learning: gr.HTML) -> None:
+        private: dict[str, Any] = {"preprocess": False, "trigger_mode": "multiple", **PRIVATE}
+        learning.lesson(self.on_lesson, None, learning, concurrency_limit=None, **private)
+        learning.ask(self.on_ask, None, learning, queue=False, **private)
+
+    async def on_lesson(self, event: gr.EventData) -> AsyncIterator[str]:
+        wish = {name: getattr(event, name, None) for name in ("key", "name", "prompt", "example")}
+        async with aclosing(self.lessons.lesson(wish)) as messages:
+            async for message in messages:
+                yield packed(message)
+
+    async def on_ask(self, event: gr.EventData) -> Any:
+        args = event.args if isinstance(event.args, dict) else {}
+        message = await self.lessons.ask(str(event.what), args)
         return gr.skip() if message is None else packed(message)
 
 

@@ -21,6 +21,8 @@ SCRIPTS = (
     "viewer",
     "race",
     "inspect",
+    "chances",
+    "play",
     "learn",
     "when",
     "tabs",

@@ -6,6 +6,7 @@ from string import Formatter
 from typing import Any, Literal
 
 from ui.strings_learn import LEARN
+from ui.strings_terms import TERMS
 
 Lang = Literal["en", "zh"]
 LANGS: tuple[Lang, ...] = ("en", "zh")
@@ -1160,7 +1161,7 @@ TEXT: dict[str, tuple[str, str]] = {
         "（普通解码算 1×）：差别不明显，单次计算的快慢波动比这还大。",
     ),
 }
-TEXT |= LEARN
+TEXT |= LEARN | TERMS
 
 
 class _Counting(Formatter):
