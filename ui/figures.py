@@ -19,6 +19,9 @@ from ui.strings import LANGS, TEXT, text
 
 Figure = dict[str, Any]
 
+Mark = tuple[float, float, float | None, float | None]
+"""A measured figure: x, y, and what its repeats scatter between."""
+
 Step = tuple[float, tuple[float, float, float], int]
 """A round on the time line: its start, the seconds of guessing, of the big model and of the rest, the tokens that it wrote."""
 
@@ -30,6 +33,11 @@ WORDS = (
     "charts.sample", "charts.other", "drafter.ngram", "drafter.head", "drafter.draft_model",
     "charts.lane.plain", "charts.lane.speculative", "charts.lane.reply", "charts.axis.own", "charts.axis.passes",
     "charts.axis.row", "charts.axis.small", "charts.axis.big", "charts.even", "panel.accepted", "panel.rejected",
+    "lab.axis.users", "lab.axis.tokens", "lab.axis.k", "lab.axis.temperature", "lab.axis.rows", "lab.axis.speed",
+    "lab.axis.times", "lab.axis.ms", "lab.axis.alpha", "lab.series.plain", "lab.series.speculative", "lab.series.auto",
+    "lab.series.predicted", "lab.series.measured", "lab.series.floor", "lab.series.compute", "lab.series.own",
+    "lab.series.copy", "lab.series.code", "lab.series.summary", "lab.series.rag", "lab.series.chat", "lab.series.choice",
+    "lab.series.poem", "lab.series.rejection", "lab.series.shared_noise",
 )  # fmt: skip
 """Every key that a figure may hold."""
 
@@ -134,6 +142,47 @@ def scatter(dots: Sequence[tuple[float, float, bool]]) -> Figure:
     return {"data": data, "layout": _layout("scatter")}
 
 
+def measured(chart: str, lines: Sequence[tuple[str, str, Sequence[Mark]]]) -> Figure:
+    """An experiment of the lab as lines. lines: (kind of trace, see `_lab_traces`; series; its marks, by x)."""
+    data = []
+    for kind, series, marks in lines:
+        trace = _trace(f"lab.{kind}") | {"name": _series(series)}
+        data.append(
+            trace
+            | {"x": [x for x, *_ in marks], "y": [_rounded(y) for _, y, *_ in marks]}
+            | _scatter_of("error_y", marks)
+        )
+    layout = _layout(f"lab.{chart}")
+    if layout["xaxis"].get("type") == "log":
+        ticks = sorted({mark[0] for *_, marks in lines for mark in marks})
+        layout = layout | {"xaxis": layout["xaxis"] | {"tickvals": ticks, "ticktext": [f"{x:g}" for x in ticks]}}
+    return {"data": data, "layout": layout}
+
+
+def kinds(bars: Sequence[tuple[str, Mark]]) -> Figure:
+    """Bars of the speed-up by kind of text, the first on top; where the line of 1 is not reached guessing costs time."""
+    marks = [mark for _, mark in bars]
+    trace = _trace("lab.bars") | {"x": [_rounded(y) for _, y, *_ in marks], "y": [_series(kind) for kind, _ in bars]}
+    return {"data": [trace | _scatter_of("error_x", marks)], "layout": _layout("lab.text")}
+
+
+def _scatter_of(axis: str, marks: Sequence[Mark]) -> Figure:
+    """What repeats scatter between, as lines through the marks; nothing where that is known of none."""
+    if not any(low is not None and high is not None for *_, low, high in marks):
+        return {}
+    over = [0.0 if high is None else _rounded(max(0.0, high - y)) for _, y, _, high in marks]
+    under = [0.0 if low is None else _rounded(max(0.0, y - low)) for _, y, low, _ in marks]
+    return {axis: {"type": "data", "array": over, "arrayminus": under, "symmetric": False, "thickness": 1, "width": 3}}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _series(name: str) -> str:
+    return key if (key := f"lab.series.{name}") in TEXT else escape(name)
+
+
 def _drafter(name: str) -> str:
     """A key where there are words for it; else the name itself, escaped because Plotly reads names as HTML."""
     return key if (key := f"drafter.{name}") in TEXT else escape(name)
@@ -171,7 +220,7 @@ def _traces() -> dict[str, Figure]:
     made |= {
         part: bars(role, orientation="h", name=f"charts.{part}", hoverinfo="x+name") for part, role in PARTS.items()
     }
-    made |= _race_traces(line, bars)
+    made |= _race_traces(line, bars) | _lab_traces(line, bars)
     return {name: trace.to_plotly_json() for name, trace in made.items()}
 
 
@@ -202,6 +251,25 @@ def _race_traces(line: Callable[..., Any], bars: Callable[..., Any]) -> dict[str
     made["lost"] = dots("panel.rejected", "rejected", "x-thin")
     made["even"] = line("charts.even", "quiet", width=1, dash="dot").update(x=[0, 1], y=[0, 1], hoverinfo="skip")
     return made
+
+
+def _lab_traces(line: Callable[..., Any], bars: Callable[..., Any]) -> dict[str, Any]:
+    """Those of the lab: what tells series apart besides their colour is the mark, the dash or both."""
+
+    def marked(role: str, symbol: str, dash: str = "solid") -> Any:
+        return line("", role, dash=dash).update(
+            mode="lines+markers", marker={"symbol": symbol, "size": 7, "color": _colour(role)}
+        )
+
+    return {
+        "lab.plain": marked("text", "square-open", "dash"),
+        "lab.first": marked("draft", "circle"),
+        "lab.second": marked("recovered", "diamond-open", "dot"),
+        "lab.third": marked("quiet", "x", "dashdot"),
+        "lab.worked": line("", "text", width=1.5, dash="dot"),
+        "lab.limit": line("", "recovered", width=1.5, dash="dash"),
+        "lab.bars": bars("draft", orientation="h", hoverinfo="x+y"),
+    }
 
 
 @cache
@@ -246,4 +314,33 @@ def _layouts() -> dict[str, Figure]:
         "accepted": layout("charts.axis.row", "charts.axis.rounds", place, {"tickformat": ",d"},
                            margin={"l": 52, "r": 12, "t": 8, "b": 40}),
         "scatter": layout("charts.axis.small", "charts.axis.big", prob, prob),
+    } | _lab_layouts(layout, share)  # fmt: skip
+
+
+def _lab_layouts(layout: Callable[..., Figure], share: dict[str, Any]) -> dict[str, Figure]:
+    """Those of the lab. Users, tokens and rows double from one to the next, so their axes are logarithmic; the dotted line
+    of the speed-ups is plain decoding."""
+    doubling = {"type": "log", "tickmode": "array"}
+    one = {
+        "type": "line",
+        "y0": 1,
+        "y1": 1,
+        "x0": 0,
+        "x1": 1,
+        "xref": "paper",
+        "line": {"color": _colour("quiet"), "width": 1, "dash": "dot"},
+    }
+    across = one | {"yref": "paper", "xref": "x", "y0": 0, "x0": 1, "x1": 1}
+    times = {"hoverformat": ".2f"}
+    return {
+        "lab.rate": layout("lab.axis.users", "lab.axis.speed", doubling, {"hoverformat": ".1f"}),
+        "lab.each": layout("lab.axis.users", "lab.axis.speed", doubling, {"hoverformat": ".1f"}),
+        "lab.length": layout("lab.axis.tokens", "lab.axis.times", doubling, times, shapes=[one]),
+        "lab.ttft": layout("lab.axis.tokens", "lab.axis.ms", doubling, {"hoverformat": ".1f"}),
+        "lab.k": layout("lab.axis.k", "lab.axis.times", {"dtick": 1}, times, shapes=[one]),
+        "lab.temperature": layout("lab.axis.temperature", "lab.axis.alpha", {}, share),
+        "lab.text": layout("lab.axis.times", "", {"rangemode": "tozero", "showgrid": True, "hoverformat": ".2f"},
+                           {"autorange": "reversed", "title": {"text": ""}}, shapes=[across],
+                           margin={"l": 108, "r": 16, "t": 8, "b": 40}),
+        "lab.rows": layout("lab.axis.rows", "lab.axis.ms", doubling, {"hoverformat": ".1f"}),
     }  # fmt: skip

@@ -16,6 +16,7 @@ from ui.api import make_generate
 from ui.controls import Options
 from ui.examples import ASSETS, EXAMPLES, buttons
 from ui.handlers import Handlers
+from ui.labs import Labs
 from ui.lessons import Lessons
 from ui.patches import Patch, answer, packed
 from ui.races import Races
@@ -70,10 +71,11 @@ def build_app(engine: Engine, options: Options) -> gr.Blocks:
                 gr.HTML('<p class="meter" data-part="meter"></p>', elem_id="gl-meter", apply_default_css=False)
         watch = _view("watch", views.watch(), ("race", "look"))
         learning = _view("learn", learn.learn(), ("lesson", "ask"))
-        _view("when", when.when(), ("lab", "ask"))
+        when_to_use = _view("when", when.when(), ("lab", "ask"))
         settings.wire(app, log)
         _Views(Races(handlers)).wire(watch, settings)
         _Learning(Lessons(handlers)).wire(learning)
+        _When(Labs(handlers)).wire(when_to_use)
         _Page(handlers, conversation, log, box, settings).wire(send, stop, undo, redo)
         gr.api(make_generate(handlers), api_name="generate", concurrency_limit=None)
     return app
@@ -219,6 +221,29 @@ class _Views:
     async def on_look(self, event: gr.EventData) -> Any:
         args = event.args if isinstance(event.args, dict) else {}
         message = await self.races.look(str(event.what), args)
+        return gr.skip() if message is None else packed(message)
+
+
+class _When:
+    """The wiring of the tab "When to use"."""
+
+    def __init__(self, labs: Labs) -> None:
+        self.labs = labs
+
+    def wire(self, when_to_use: gr.HTML) -> None:
+        private: dict[str, Any] = {"preprocess": False, "trigger_mode": "multiple", **PRIVATE}
+        when_to_use.lab(self.on_lab, None, when_to_use, concurrency_limit=None, **private)
+        when_to_use.ask(self.on_ask, None, when_to_use, queue=False, **private)
+
+    async def on_lab(self, event: gr.EventData) -> AsyncIterator[str]:
+        wish = {name: getattr(event, name, None) for name in ("session", "key", "name", "prompt")}
+        async with aclosing(self.labs.lab(wish)) as messages:
+            async for message in messages:
+                yield packed(message)
+
+    async def on_ask(self, event: gr.EventData) -> Any:
+        args = event.args if isinstance(event.args, dict) else {}
+        message = await self.labs.ask(str(event.what), args)
         return gr.skip() if message is None else packed(message)
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ui.strings_learn import LEARN
 from ui.strings_terms import TERMS
+from ui.strings_when import WHEN
 
 Lang = Literal["en", "zh"]
 LANGS: tuple[Lang, ...] = ("en", "zh")
@@ -1161,7 +1162,7 @@ TEXT: dict[str, tuple[str, str]] = {
         "（普通解码算 1×）：差别不明显，单次计算的快慢波动比这还大。",
     ),
 }
-TEXT |= LEARN | TERMS
+TEXT |= LEARN | TERMS | WHEN
 
 
 class _Counting(Formatter):
