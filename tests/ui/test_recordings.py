@@ -105,6 +105,10 @@ def test_the_store_is_bounded_by_blocks_and_keeps_the_newest() -> None:
     store.put(race(recording_id="a"))
     store.put(race(recording_id="b"))
     assert store.find("a") is None and store.find("b") is not None
+    two = Recordings(capacity_blocks=2 * size(race()))
+    for name in "abc":
+        two.put(race(recording_id=name))
+    assert [two.find(name) is not None for name in "abc"] == [False, True, True]  # no more is forgotten than need be
     small = Recordings(capacity_blocks=1)
     small.put(race(recording_id="c"))
     assert small.find("c") is not None

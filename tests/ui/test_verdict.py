@@ -124,6 +124,15 @@ def test_slower_is_said_as_plainly_as_faster(factor: float, words: str, kind: st
     assert ("machine was busy" in said(html)) == (factor < 1)
 
 
+@pytest.mark.parametrize(("beyond", "doubted"), [(1.0, False), (1.01, False), (1.04, True)])
+def test_what_exceeds_its_tokens_a_pass_is_doubted(beyond: float, doubted: bool) -> None:
+    plain, guessed = play(Script(), PLAIN), slowed(play(Script(), replace(GUESSING, probe_every=0)), 1 / beyond)
+    found = comparison(of(plain, guessed))
+    assert found is not None and found.speculative.tokens_a_pass is not None
+    assert found.speedup == pytest.approx(beyond * found.speculative.tokens_a_pass)
+    assert ("machine was busy" in said(verdict(of(plain, guessed)))) is doubted
+
+
 def test_speeds_that_hardly_differ_are_called_the_same() -> None:
     plain = play(Script(), PLAIN)
     for factor in (0.985, 1.0, 1.015):
@@ -251,6 +260,22 @@ def test_why_texts_part(sampling: SamplingParams | None, rule: Rule, exact: bool
     html = verdict(of(*parted(), sampling, rule, exact))
     assert why in said(html)
     assert said(html, "zh").count("。") >= 2
+
+
+def test_one_lane_that_is_not_proven_exact_is_enough() -> None:
+    recording = of(*parted(), GREEDY)
+    for i, lane in enumerate(recording.lanes):
+        assert lane.about is not None
+        doubtful = replace(lane, about=replace(lane.about, exact=False))
+        lanes = tuple(doubtful if one is lane else one for one in recording.lanes)
+        assert "not proven exact" in said(verdict(replace(recording, lanes=lanes))), i
+
+
+def test_tokens_are_compared_and_not_how_they_look() -> None:
+    plain, other = parted("one two three", 2, " three")
+    assert [token.text for event in other if isinstance(event, Round) for token in event.tokens][1] == " three"
+    found = comparison(of(plain, other, GREEDY))
+    assert found is not None and found.likeness is Likeness.PARTED and found.alike == 2
 
 
 def test_lanes_of_other_settings_or_seeds_need_not_agree() -> None:
