@@ -88,6 +88,7 @@ TEXT: dict[str, tuple[str, str]] = {
     "watch.save.page": ("Save as a web page", "存成网页"),
     "watch.say.nothing": ("There is no reply in this chat yet.", "这个对话里还没有回答。"),
     "watch.say.no-race": ("Nothing has been raced yet.", "还没有跑过。"),
+    "watch.say.opening": ("Opening the file …", "正在打开文件……"),
     "watch.say.too-large": (
         "This file is too large for a saved reply (20 MB at most).",
         "这个文件太大了，不会是存下来的回答（最多 20 MB）。",

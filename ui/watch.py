@@ -163,7 +163,7 @@ def _ready() -> str:
     )
     words = "".join(
         f'<span data-text="watch-{name}">{both(f"watch.say.{name}")}</span>'
-        for name in ("nothing", "no-race", "unfinished", "too-large", "unanswered", "recorded")
+        for name in ("nothing", "no-race", "unfinished", "opening", "too-large", "unanswered", "recorded")
     )
     look = f'<div data-text="look"><p class="acts">{_act("inspect", "act.inspect")}</p></div>'
     return f'<div hidden><div data-text="lane">{lane}</div>{look}{names}{words}</div>'

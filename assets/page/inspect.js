@@ -26,7 +26,7 @@ function wantedTurn(turn) {
 
 async function inspect(name, wanted = wantedOf(name), then = () => {}) {
   pressSource(name);
-  inspectSay("");
+  if (name !== "file") inspectSay("");
   if (typeof wanted === "string") { inspectSay(sentence(wanted)); return; }
   const number = ++sourceAsked;
   let found = await openRecording(wanted);
@@ -34,7 +34,8 @@ async function inspect(name, wanted = wantedOf(name), then = () => {}) {
   if (found.failed !== undefined && name === "race") found = await openRecording({trace: raceView().trace()});
   if (found.failed !== undefined && name === "chat" && wanted.key) found = await openRecording({trace: traceOf(turns.get(wanted.key))});
   if (number !== sourceAsked) return;
-  if (found.failed !== undefined) { inspectSay(found.failed); return; }
+  inspectSay(found.failed ?? "");
+  if (found.failed !== undefined) return;
   inspectView().open(found, {play: false, at: Infinity});
   then();
 }
@@ -48,6 +49,7 @@ async function openFile(file) {
   if (!file) return;
   goTo("inspect");
   if (file.size > MOST_BYTES) { inspectSay(sentence("watch-too-large")); return; }
+  inspectSay(sentence("watch-opening"));
   inspect("file", {trace: await file.text().catch(() => "")});  // a folder has no text
 }
 

@@ -2,6 +2,7 @@
 
 const WATCH_TRIES = 3;        // an answer may get lost; it is asked for so often
 const WATCH_TRY_MS = 3000;
+const WATCH_READ_MS = 0.004;  // for each character of a trace, some times what the server takes: asked twice, it would read it twice
 const watchListeners = {};    // by name of what comes
 const viewers = new Map();    // by name of the place: "race", "inspect", "glance"
 
@@ -35,10 +36,12 @@ const opening = new Map();    // number -> what to do with the answer
 
 async function openRecording(wanted) {
   const number = ++openings;
+  const {trace = ""} = wanted;
+  const patience = WATCH_TRY_MS + WATCH_READ_MS * (typeof trace === "string" ? trace : JSON.stringify(trace)).length;
   const answer = new Promise((resolve) => opening.set(number, resolve));
   for (let tries = 0; tries < WATCH_TRIES && opening.has(number); tries++) {
     look("open", {...wanted, number});
-    await Promise.race([answer, new Promise((later) => setTimeout(later, WATCH_TRY_MS * (wanted.trace ? 3 : 1)))]);
+    await Promise.race([answer, new Promise((later) => setTimeout(later, patience))]);
   }
   if (opening.delete(number)) return {failed: sentence("watch-unanswered")};
   return answer;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.ui.conftest import Visit, until
 from tests.ui.test_inspect_page import PANE, VIEW, forget, open_file, saved
 from tests.ui.test_race_page import figure, go, lane, mode, opened, over, race, rounds, running, won
 from ui import races as module
+from ui import trace_file
 
 pytestmark = pytest.mark.browser
 
@@ -220,3 +222,25 @@ def test_what_ends_a_lane_offers_nothing_that_is_not_there(race: Visit, engine: 
     foot = race.page.inner_text("[data-viewer=race] .lane.plain .foot")
     assert "64" in foot and "Longest reply" not in foot
     assert not race.page.locator(PANE).locator(".pane").count()
+
+
+def test_a_large_file_is_read_once(race: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The larger it is, the longer the page waits before it asks again; meanwhile it says what it does."""
+    go(race)
+    over(race)
+    trace = saved(race, "race", "save-trace")[1] + " " * 1_000_000
+    read, loaded = [], trace_file.load
+
+    def slow(given: object, recording_id: str) -> Any:
+        read.append(recording_id)
+        time.sleep(4)  # longer than it waits for what takes no time
+        return loaded(given, recording_id)
+
+    monkeypatch.setattr(trace_file, "load", slow)
+    race.page.click(".tabs [data-tab-link=inspect]")
+    opened(race, "inspect")
+    race.page.evaluate("() => { document.querySelector('[data-viewer=inspect] .what').textContent = ''; }")
+    open_file(race, trace)
+    assert "Opening" in notice(race, "inspect")
+    race.page.wait_for_selector(f"{VIEW} .what .asked")
+    assert len(read) == 1 and not race.page.inner_text("[data-slot=inspect-notice]").strip()
