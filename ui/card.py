@@ -11,6 +11,7 @@ from typing import Any
 from engine.events import KReason, Outcome, Prefilled, Round, Source, Token, TokenDecision
 from ui.controls import choice_label
 from ui.course import played
+from ui.glossary import link
 from ui.render import DASH, both, marked, special, times
 from ui.state import About, Block, Kind, Turn
 from ui.strings import LANGS, Lang, text
@@ -65,7 +66,10 @@ def table(round_: Round, subject: Subject) -> str:
 
 def _heads() -> str:
     """Three columns stand under one word, or the table would be too wide for a phone."""
-    names = "".join(f'<th scope="col">{both(f"card.col.{name}")}</th>' for name in _COLUMNS)
+    terms = {"accept": "accept_prob", "drawn": "draw"}
+    shown = {name: both(f"card.col.{name}") for name in _COLUMNS}
+    shown |= {name: link(term, shown[name]) for name, term in terms.items()}
+    names = "".join(f'<th scope="col">{shown[name]}</th>' for name in _COLUMNS)
     over = f'<td></td><th scope="colgroup" colspan="3">{both("card.col.probability")}</th><td colspan="2"></td>'
     columns = "".join(f'<col class="{name}">' for name in _COLUMNS)
     return f"<colgroup>{columns}</colgroup><thead><tr>{over}</tr><tr>{names}</tr></thead>"

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from engine.events import KReason, Round, RoundKind
 from engine.stats import Drafts, Summary
-from ui import figures
+from ui import figures, glossary
 from ui.render import both, name, ratio, seconds, speed, times
 from ui.state import Reply
 from ui.strings import LANGS, text
@@ -78,7 +78,7 @@ def section(attributes: str, title: str, places: Mapping[str, str]) -> str:
     address = f"gradio_api/file={quote(plotly_script().as_posix())}"
     words = json.dumps(figures.words(), ensure_ascii=False)
     shown = "".join(
-        f"<figure {place}><figcaption><h3>{both(f'charts.{chart}')}</h3></figcaption>"
+        f"<figure {place}><figcaption><h3>{glossary.figure(f'charts.{chart}', both(f'charts.{chart}'))}</h3></figcaption>"
         f'<div class="plot" data-of="{chart}" role="img" hidden></div><div class="numbers"></div></figure>'
         for chart, place in places.items()
     )

@@ -1,4 +1,4 @@
-"""The glossary: every word of the field that the page uses, and every figure on it. Data, and the HTML of its entries.
+"""The glossary: every word of the field that the page uses, every figure on it, and links to their entries. Plain data.
 
 The words are `term.NAME` (its name), `term.NAME.is` (what it means) and, where there is one, `term.NAME.formula`.
 """
@@ -7,10 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
-
-from ui.render import both
-from ui.strings import TEXT
 
 LEVIATHAN = "Leviathan et al., arXiv:2211.17192"
 CHEN = "Chen et al., arXiv:2302.01318"
@@ -114,24 +110,3 @@ def link(term: str, html: str) -> str:
 def figure(name: str, html: str) -> str:
     """The name of a figure, linked to the term that explains it."""
     return link(OF_FIGURE[name], html)
-
-
-def glossary() -> str:
-    """All entries, as a list of terms."""
-    return f'<div class="glossary">{"".join(map(entry, TERMS))}</div>'
-
-
-def entry(term: Term) -> str:
-    """One entry: name, meaning, then formula, unit, source and where it is seen, each where there is one."""
-    key = f"term.{term.name}"
-    formula = f"<code>{both(f'{key}.formula')}</code>" if f"{key}.formula" in TEXT else ""
-    unit = both(f"term.unit.{term.unit}") if term.unit else ""
-    seen = " · ".join(f'<a href="?tab={tab}" data-tab-link="{tab}">{both(f"tab.{tab}")}</a>' for tab in term.seen)
-    facts = {"formula": formula, "unit": unit, "source": escape(term.source), "seen": seen}
-    rows = "".join(
-        f"<div><dt>{both(f'learn.glossary.{name}')}</dt><dd>{html}</dd></div>" for name, html in facts.items() if html
-    )
-    return (
-        f'<article id="glossary-{term.name}" tabindex="-1"><h4>{both(key)}</h4><p>{both(f"{key}.is")}</p>'
-        f"<dl>{rows}</dl></article>"
-    )

@@ -15,6 +15,7 @@ from ui import watch as views
 from ui.api import make_generate
 from ui.controls import Options
 from ui.examples import ASSETS, EXAMPLES, buttons
+from ui.glossary import figure
 from ui.handlers import Handlers
 from ui.labs import Labs
 from ui.lessons import Lessons
@@ -340,8 +341,8 @@ def _panel() -> str:
         f'<button type="button" class="fold" data-action="fold" aria-expanded="false" aria-controls="gl-figures">'
         f'<span data-figure="line">{both("panel.idle")}</span><span class="unseen">{both("panel.open")}</span></button>'
         f'<div id="gl-figures"><div class="pair">{_side("spec")}{_side("plain")}</div>'
-        f'<p class="pair speedup"><span>{both("panel.speedup")} <b data-figure="speedup">{render.DASH}</b></span>'
-        f'<span class="expected"{_hint("panel.expected.help")}>{both("panel.expected")}'
+        f'<p class="pair speedup"><span>{figure("speedup", both("panel.speedup"))} <b data-figure="speedup">{render.DASH}</b></span>'
+        f'<span class="expected"{_hint("panel.expected.help")}>{figure("expected", both("panel.expected"))}'
         f' <b data-figure="expected">{render.DASH}</b></span></p>'
         f'<p class="verdict" data-figure="verdict"></p><p class="rest" data-figure="rest"></p>'
         f'<p class="baseline" data-figure="baseline">{both("panel.idle")}</p><dl>{_cells()}</dl>'
@@ -363,7 +364,7 @@ def _hint(key: str) -> str:
 
 def _side(name: str) -> str:
     return (
-        f'<div class="side {name}"><span>{both(f"panel.{name}")}</span><b data-figure="{name}">{render.DASH}</b>'
+        f'<div class="side {name}"><span>{figure(name, both(f"panel.{name}"))}</span><b data-figure="{name}">{render.DASH}</b>'
         f'<i>{both("panel.unit")}</i><span class="bar"><span data-figure="bar.{name}"></span></span></div>'
     )
 
@@ -385,6 +386,6 @@ def _cells() -> str:
         "ttft",
     )
     return "".join(
-        f'<div><dt{_hint(f"panel.{name}.help")}>{both(f"panel.{name}")}</dt><dd data-figure="{name}">{render.DASH}</dd></div>'
+        f'<div><dt{_hint(f"panel.{name}.help")}>{figure(name, both(f"panel.{name}"))}</dt><dd data-figure="{name}">{render.DASH}</dd></div>'
         for name in names
     )

@@ -10,7 +10,7 @@ from html import escape
 from engine.errors import EngineError
 from engine.lab import records
 from engine.lab.values import Name, Result
-from ui import glossary, inspector, learn_play, lesson_tables, trace_file
+from ui import glossary_page, inspector, learn_play, lesson_tables, trace_file
 from ui.examples import EXAMPLES
 from ui.glossary import link
 from ui.recordings import LaneName, Recording
@@ -40,7 +40,7 @@ def learn() -> str:
         '<section class="view learn" data-tab-view="learn" aria-labelledby="gl-learn-name">'
         f'<h2 id="gl-learn-name">{both("learn.title")}</h2><p class="lead">{both("learn.lead")}</p>{_path()}{steps}'
         f'<section class="step" id="glossary" aria-labelledby="glossary-name"><h3 id="glossary-name">{both("learn.glossary")}</h3>'
-        f"<p>{both('learn.glossary.lead')}</p>{glossary.glossary()}</section></section>{_ready()}"
+        f"<p>{both('learn.glossary.lead')}</p>{glossary_page.glossary()}</section></section>{_ready()}"
     )
 
 

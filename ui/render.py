@@ -13,6 +13,7 @@ from math import ceil
 from engine.engine import Facts, State, Status
 from engine.events import FinishReason
 from engine.stats import Summary
+from ui.glossary import figure
 from ui.state import LOST, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn
 from ui.strings import LANGS, TEXT, text
 
@@ -190,7 +191,7 @@ def _measured(reply: Reply, about: About | None) -> str:
     own = reply.tally.summary()
     if not own.tokens:
         return ""
-    said = [both(key, value=value) for key, value in measured_of(own)]
+    said = [figure(key, both(key, value=value)) for key, value in measured_of(own)]
     if about is not None:
         who = " + ".join(name(drafts.drafter) for drafts in own.acceptance_by_drafter) or name("none")
         said += [who, escape(about.kernel), both("header.exact" if about.exact else "header.inexact")]

@@ -15,6 +15,7 @@ from engine.config import Rule
 from engine.events import FinishReason, Prefilled, Round, Token
 from engine.stats import Summary
 from engine.stats import ratio as divided
+from ui.glossary import figure
 from ui.panel import uncertainty
 from ui.recordings import Lane, LaneName, Recording
 from ui.render import both, named, ratio, seconds, speed, times
@@ -128,9 +129,13 @@ def verdict(recording: Recording, again: bool = True) -> str:
         return ""
     found = comparison(recording)
     if found is None:
-        return _sheet(_table([_side(lane) for lane in recording.lanes]))
+        return _sheet(_table([_side(lane) for lane in recording.lanes], again))
     cut = any(lane.reply.reason in (FinishReason.CANCELLED, FinishReason.ERROR) for lane in recording.lanes)
-    parts = [_headline(found), f"<p>{both('verdict.cut')}</p>" if cut else "", _table([found.plain, found.speculative])]
+    parts = [
+        _headline(found),
+        f"<p>{both('verdict.cut')}</p>" if cut else "",
+        _table([found.plain, found.speculative], again),
+    ]
     return _sheet("".join(parts) + _text(found, recording) + (_again(recording) if again else ""))
 
 
@@ -160,18 +165,25 @@ def _how(speedup: float, scatter: float) -> str:
     return "unclear" if abs(speedup - 1) < scatter else "faster" if speedup > 1 else "slower"
 
 
-def _table(sides: list[Side]) -> str:
-    """A column for each lane."""
+def _table(sides: list[Side], linked: bool) -> str:
+    """A column for each lane. linked: each figure's name leads to the glossary, which a file of its own has not."""
+    told = figure if linked else _unlinked
     names = {LaneName.PLAIN: both("panel.plain"), LaneName.SPECULATIVE: both("panel.spec"),
              LaneName.REPLY: both("verdict.reply")}  # fmt: skip
     rows = [
-        (both("verdict.time"), [seconds(side.whole_s or None) for side in sides]),
-        (both("verdict.first"), [seconds(side.figures.ttft_s) for side in sides]),
-        (both("verdict.tokens"), [str(side.figures.tokens) for side in sides]),
-        (both("verdict.speed"), [speed(side.figures.overall_tok_s) for side in sides]),
-        (_explained("verdict.passes", "verdict.passes.help"), [str(side.passes) for side in sides]),
-        (_explained("verdict.alpha", "verdict.alpha.help"), [_guessed(side, side.figures.alpha) for side in sides]),
-        (both("verdict.tau"), [_guessed(side, side.figures.acceptance_length) for side in sides]),
+        (told("verdict.time", both("verdict.time")), [seconds(side.whole_s or None) for side in sides]),
+        (told("verdict.first", both("verdict.first")), [seconds(side.figures.ttft_s) for side in sides]),
+        (told("verdict.tokens", both("verdict.tokens")), [str(side.figures.tokens) for side in sides]),
+        (told("verdict.speed", both("verdict.speed")), [speed(side.figures.overall_tok_s) for side in sides]),
+        (
+            _explained(told("verdict.passes", both("verdict.passes")), "verdict.passes.help"),
+            [str(side.passes) for side in sides],
+        ),
+        (
+            _explained(told("verdict.alpha", both("verdict.alpha")), "verdict.alpha.help"),
+            [_guessed(side, side.figures.alpha) for side in sides],
+        ),
+        (told("verdict.tau", both("verdict.tau")), [_guessed(side, side.figures.acceptance_length) for side in sides]),
     ]
     heads = "".join(f'<th scope="col">{names[side.name]}</th>' for side in sides)
     body = "".join(
@@ -185,8 +197,12 @@ def _table(sides: list[Side]) -> str:
     )
 
 
-def _explained(key: str, help_: str) -> str:
-    return f"{both(key)} <small>{both(help_)}</small>"
+def _unlinked(_: str, name: str) -> str:
+    return name
+
+
+def _explained(name: str, help_: str) -> str:
+    return f"{name} <small>{both(help_)}</small>"
 
 
 def _guessed(side: Side, value: float | None) -> str:

@@ -9,6 +9,7 @@ from html import escape
 
 from ui import race_charts
 from ui.examples import EXAMPLES
+from ui.glossary import figure
 from ui.render import DASH, both, icon, named
 
 TABS = ("chat", "race", "inspect", "learn", "when")
@@ -149,7 +150,8 @@ def _act(action: str, key: str) -> str:
 def _ready() -> str:
     """A lane, the way from a token's card to its round, and sentences: what a script copies when it comes to that."""
     figures = "".join(
-        f'<span><b data-lane="{name}">{DASH}</b> {both(f"lane.{name}")}</span>' for name in ("speed", "tokens", "clock")
+        f'<span><b data-lane="{name}">{DASH}</b> {figure(f"lane.{name}", both(f"lane.{name}"))}</span>'
+        for name in ("speed", "tokens", "clock")
     )
     lane = (
         f'<article class="lane"><h4><span data-lane="name"></span><span class="winner" hidden>{both("lane.first")}</span></h4>'

@@ -361,6 +361,8 @@ def test_naughty_tokens_stay_text(payload: str) -> None:
         for piece in range(count):
             html = pane(recording, REPLY, block, piece)
             assert html is not None
+            # The links to the glossary, whose targets are the program's own, are not what is looked for here.
+            html = re.sub(r'<a class="term" href="\?tab=learn#glossary-(\w+)" data-term="\1">(.*?)</a>', r"\2", html)
             reader = Reader(html)
             assert marked(payload) in reader.text
             assert set(reader.tags) <= {"article", "div", "section", "h4", "p", "span", "b", "bdi", "small", "ol", "ul", "li", "button", "svg", "path",

@@ -18,7 +18,7 @@ SOURCES = "\n".join(
 )
 BUILT = ("load.", "legend.", "panel.", "drafter.", "rule.", "button.", "round.", "group.", "preset.", "card.kind.", "card.drawn.", "card.greedy.", "card.noise.",
          "card.recovered.", "card.col.", "card.outcome.", "act.", "charts.", "tab.", "source.", "lane.", "watch.speed.", "watch.mode.",
-         "watch.say.", "watch.restart", "watch.back", "watch.play", "watch.step", "watch.end",
+         "watch.say.", "learn.", "term.", "watch.restart", "watch.back", "watch.play", "watch.step", "watch.end",
          "lab.chart.", "lab.table.", "lab.series.", "lab.rate.name", "lab.rate.asks", "lab.length.", "lab.k.name", "lab.k.asks",
          "lab.temperature.", "lab.text.name", "lab.text.asks", "lab.rows.name", "lab.rows.asks", "advise.tokens", "advise.users",
          "advise.goal", "advise.busy", "advise.memory", "advise.kind", "advise.verdict.", "advise.side.", "advise.from.",
