@@ -128,6 +128,20 @@ def test_lanes_take_turns_by_their_own_clocks() -> None:
     assert 5 <= changes <= until / 4  # neither all of one first nor one event of each
 
 
+def test_whatever_a_round_takes_is_on_its_lanes_clock() -> None:
+    """Not the target's pass alone: a drafter that is ten times as slow holds its own lane up, and only that."""
+    asked = DecodingParams(SamplingParams(seed=1), "ngram", 3, probe_every=0)
+    guessed, plain = (scripted(Script(), replace(asked, num_speculative_tokens=k)) for k in (3, 0))
+    slow = [replace(e, draft_s=0.2, total_s=e.total_s + 0.2) if isinstance(e, Round) else e for e in guessed]
+    race = Race()
+    clocks = {True: 0.0, False: 0.0}
+    for stream, event in play(race, iter(slow), iter(plain)):
+        if isinstance(event, Finished):
+            break
+        clocks[stream is race.plain] += event.ttft_s if isinstance(event, Prefilled) else event.total_s  # type: ignore[union-attr]
+        assert abs(clocks[True] - clocks[False]) <= TURN_S + 0.21 + 1e-9
+
+
 # -- the same as alone -----------------------------------------------------------------------------------------------
 
 

@@ -99,6 +99,8 @@ def test_each_clock_is_the_sum_of_its_own_lane(race: Visit, engine: FakeEngine) 
     speeds = [67 / (spent - 0.05) for spent in recorded]
     shown = race.page.inner_text("[data-viewer=race] [data-slot=speedup]")
     assert shown == f"{speeds[1] / speeds[0]:.2f}×"
+    told = [f"{rate:.0f}" if rate >= 99.95 else f"{rate:.1f}" for rate in speeds]
+    assert [figure(race, name, "speed") for name in ("plain", "speculative")] == told
 
 
 def _spent(event: Any) -> float:
