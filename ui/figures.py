@@ -180,6 +180,9 @@ def _rounded(value: float) -> float:
 
 
 def _series(name: str) -> str:
+    """A key where there are words for it, or it is one; else the name itself, escaped."""
+    if name in TEXT:
+        return name
     return key if (key := f"lab.series.{name}") in TEXT else escape(name)
 
 

@@ -11,6 +11,7 @@ from engine.lab import MEASURED, PLAIN, PREDICTED, Name, Point, Result
 from ui import figures, lab
 from ui.charts import Chart, plotly_script, table
 from ui.figures import Figure, Mark
+from ui.glossary import link
 from ui.render import DASH, both, speed
 from ui.strings import LANGS, TEXT, text
 
@@ -19,6 +20,12 @@ NAMES: Mapping[Name, tuple[str, ...]] = {
     Name.TEXT: ("text",), Name.ROWS: ("rows",),
 }  # fmt: skip
 """The charts of each experiment."""
+
+TERMS = {
+    "rate": "throughput", "each": "per_user", "length": "request_speedup", "ttft": "ttft", "k": "k", "temperature": "alpha",
+    "text": "speedup", "rows": "memory_bound",
+}  # fmt: skip
+"""What each chart is about, in the glossary."""
 
 _KINDS_OF_LINE = ("first", "second", "third")
 """How series look that are not plain and not worked out, in their order."""
@@ -52,7 +59,7 @@ def section(name: Name, numbers: Mapping[str, str]) -> str:
     address = f"gradio_api/file={quote(plotly_script().as_posix())}"
     words = json.dumps(figures.words(), ensure_ascii=False)
     shown = "".join(
-        f"<figure><figcaption><h5>{both(f'lab.chart.{chart}')}</h5></figcaption>"
+        f"<figure><figcaption><h5>{link(TERMS[chart], both(f'lab.chart.{chart}'))}</h5></figcaption>"
         f'<div class="plot" data-of="{chart}" role="img" hidden></div><div class="numbers">{numbers.get(chart, "")}</div></figure>'
         for chart in NAMES[name]
     )
@@ -113,7 +120,10 @@ def _length(points: Sequence[Point]) -> Made:
                 )
             )
     return _figure("length", _lines(points)), _table(
-        "length", "lab.axis.tokens", rows, [both("lab.col.whole"), both("lab.col.between")]
+        "length",
+        "lab.axis.tokens",
+        rows,
+        [link("request_speedup", both("lab.col.whole")), link("speedup", both("lab.col.between"))],
     )
 
 
@@ -125,7 +135,7 @@ def _ttft(points: Sequence[Point]) -> Made:
         for x, plain, spec in pairs
     ]
     lines: list[Line] = [("plain", "plain", [(x, plain * 1e3, None, None) for x, plain, _ in pairs]),
-             ("first", "speculative", [(x, spec * 1e3, None, None) for x, _, spec in pairs])]  # fmt: skip
+             ("first", "charts.lane.speculative", [(x, spec * 1e3, None, None) for x, _, spec in pairs])]  # fmt: skip
     heads = [_head("plain"), both("charts.lane.speculative"), both("lab.col.change")]
     return _figure("ttft", lines if pairs else []), _table("ttft", "lab.axis.tokens", rows, heads)
 
@@ -146,7 +156,7 @@ def _temperature(points: Sequence[Point]) -> Made:
             faster = None if at is None else lab.extra(at, "speedup")
             cells += [_cell(points, name, x, lab.percent), DASH if faster is None else f"{lab.times(faster)}×"]
         rows.append((f"{x:g}", *cells))
-    heads = [part for name in found for part in (_head(name), both("lab.col.speedup"))]
+    heads = [part for name in found for part in (_head(name), link("speedup", both("lab.col.speedup")))]
     return _figure("temperature", _lines(points)), _table("temperature", "lab.axis.temperature", rows, heads)
 
 
@@ -160,7 +170,11 @@ def _text(points: Sequence[Point]) -> Made:
         rows.append((_head(kind), _value(point, lab.times, "×"), DASH if request is None else f"{lab.times(request)}×",
                      DASH if alpha is None else lab.percent(alpha)))  # fmt: skip
         bars.append((kind, (point.x, point.y, point.low, point.high)))
-    heads = [both("lab.col.between"), both("lab.col.request"), both("lab.axis.alpha")]
+    heads = [
+        link("speedup", both("lab.col.between")),
+        link("request_speedup", both("lab.col.request")),
+        link("alpha", both("lab.axis.alpha")),
+    ]
     return figures.kinds(bars) if bars else None, _table("text", "lab.axis.text", rows, heads)
 
 

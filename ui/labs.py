@@ -15,8 +15,9 @@ import csv
 import io
 import logging
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from engine.errors import Busy, EngineError, InvalidParams, NotReady
@@ -37,13 +38,21 @@ CAPACITY = 200
 """Visitors whose results are kept; beyond it those of whoever came back last longest ago are forgotten."""
 
 
+@dataclass(slots=True)
+class Visitor:
+    """What is kept for somebody: results, and the keys of the latest runs that have ended."""
+
+    results: dict[Name, Result] = field(default_factory=dict)
+    over: deque[str] = field(default_factory=lambda: deque(maxlen=8))
+
+
 class Labs:
     """The events of this tab, bound to one engine and one set of results."""
 
     def __init__(self, handlers: Handlers) -> None:
         self.handlers = handlers
-        self._kept: OrderedDict[str, dict[Name, Result]] = OrderedDict()
-        self._live: dict[str, Live] = {}
+        self._visitors: OrderedDict[str, Visitor] = OrderedDict()
+        self._live: dict[str, tuple[str, Live]] = {}
 
     # -- an experiment -----------------------------------------------------------------------------------------------
 
@@ -55,7 +64,8 @@ class Labs:
         if session in self._live:
             yield _told(key, name, running=False, notice=both("lab.busy"))
             return
-        live = self._live[session] = Live()
+        live = Live()
+        self._live[session] = key, live
         self.handlers.sessions.join(live)
         try:
             yield _told(key, name, running=True, **_going(None))
@@ -79,6 +89,7 @@ class Labs:
             live.stop()
             self.handlers.sessions.leave(live)
             self._live.pop(session, None)
+            self._visitor(session).over.append(key)
 
     async def _ask(self, live: Live, name: Name, prompt: object) -> Reports:
         own = readable(prompt)[: when.MAX_PROMPT] if name is when.PROMPTED else ""
@@ -109,28 +120,30 @@ class Labs:
             return _told(key, name, running=True, notice="", **_going(report), **partial)
         if report.cancelled:
             return _told(key, name, running=False, notice=both("lab.cancelled"))
-        self._keep(session, report)
+        self._visitor(session).results[name] = report
         return _told(key, name, running=False, notice="", shown=when.shown(report, own=True))
 
-    def _keep(self, session: str, result: Result) -> None:
-        self._kept.setdefault(session, {})[result.name] = result
-        self._kept.move_to_end(session)
-        while len(self._kept) > CAPACITY:
-            self._kept.popitem(last=False)
+    def _visitor(self, session: str) -> Visitor:
+        """What is kept for that one, who is now the last to be forgotten."""
+        found = self._visitors.setdefault(session, Visitor())
+        self._visitors.move_to_end(session)
+        while len(self._visitors) > CAPACITY:
+            self._visitors.popitem(last=False)
+        return found
 
     # -- results and advice ------------------------------------------------------------------------------------------
 
     def evidence(self, session: str) -> Evidence:
         """The visitor's own results, and the reference machine's where there are none."""
-        own = self._kept.get(session, {})
+        own = self._visitors[session].results if session in self._visitors else {}
         return Evidence({**when.reference(), **own}, frozenset(own))
 
     async def ask(self, what: str, args: Mapping[str, Any]) -> Patch | None:
         """What the page asks; None where there is nothing to say."""
         session = _text(args.get("session"))
         number = {"number": args.get("number")}
-        if what == "stop" and (live := self._live.get(session)):
-            live.stop()
+        if what == "stop" and session in self._live:
+            self._live[session][1].stop()
         if what == "results":
             return numbered({"results": number | await asyncio.to_thread(self._results, session)})
         if what == "advise":
@@ -143,7 +156,9 @@ class Labs:
     def _results(self, session: str) -> dict[str, Any]:
         evidence = self.evidence(session)
         shown = {name.value: when.shown(result, name in evidence.own) for name, result in evidence.results.items()}
-        return {"experiments": shown, "running": session in self._live, "about": self._about()}
+        running = self._live[session][0] if session in self._live else ""
+        over = list(self._visitors[session].over) if session in self._visitors else []
+        return {"experiments": shown, "running": running, "over": over, "about": self._about()}
 
     def _about(self) -> dict[str, str]:
         """How long each experiment takes here, where the engine knows."""

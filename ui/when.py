@@ -56,7 +56,10 @@ def when() -> str:
 
 def _ready() -> str:
     """Sentences that a script copies when it comes to that."""
-    return f'<div hidden><span data-text="when-unanswered">{both("when.unanswered")}</span></div>'
+    return (
+        f'<div hidden><span data-text="when-unanswered">{both("when.unanswered")}</span>'
+        f'<span data-text="lab-busy">{both("lab.busy")}</span></div>'
+    )
 
 
 # ---- the advisor

@@ -2,13 +2,13 @@
 // so that an experiment does not wait for a chat. Each message says everything about what it is about, so it may get lost.
 
 const WHEN = {session: "greenlight.lab", answers: "greenlight.advise", silence: 3000, tries: 3, again: 3000};
-const experiments = new Map();  // name -> {node, shown, charts, version}: what is on the page; `settled` is what a cancelled run falls back to
+const experiments = new Map();  // name -> {node, shown, settled, give}: what is on the page, and what a cancelled run falls back to
 
 let whenPart = null;     // what Gradio gave the component's script: element, trigger, props, watch
-let whenHeard = 0;       // version of the last message
+const whenHeard = new Map();  // what it was about -> version of the last message; those of two runs may cross
 let whenAsked = 0;       // number of the last question
 let labSession = "";     // the visitor's secret name, under which the server keeps results
-let labRun = null;       // {key, name, heard} of the experiment that runs
+let labRun = null;       // {key, name, heard, missed} of the experiment that runs; missed: how often the server did not know of it
 let labFile = null;      // {number, button} of the file that was asked for
 const whenAnswers = new Map();  // "results", "advice" -> number of the question that is open
 
@@ -24,8 +24,10 @@ function joinWhen() {
 
 function hearWhen(packed) {
   const message = packed ? JSON.parse(packed) : null;
-  if (!message || message.v <= whenHeard) return;
-  whenHeard = message.v;
+  if (!message) return;
+  const subject = message.lab?.key ?? Object.keys(message).filter((name) => name !== "v").sort().join();
+  if (message.v <= (whenHeard.get(subject) ?? 0)) return;
+  whenHeard.set(subject, message.v);
   if (message.lab) takeLab(message.lab);
   if (message.results) takeResults(message.results);
   if (message.advice) takeAdvice(message.advice);
@@ -78,9 +80,16 @@ function fillAdvise() {
 
 // ---- the experiments
 
+// An experiment of which nobody has a result.
+function blank(node) {
+  const nothing = {figure: null, label: {en: "", zh: ""}, html: ""};
+  const charts = Object.fromEntries([...node.querySelectorAll(".plot")].map((plot) => [plot.dataset.of, nothing]));
+  return {version: "blank", source: slotOf(node, "source").innerHTML, says: "", charts};
+}
+
 function startExperiments() {
   for (const node of document.querySelectorAll("[data-experiment]")) {
-    const one = {node, shown: null, settled: null, give: null};
+    const one = {node, shown: null, settled: blank(node), give: null};
     one.give = chartsIn(node.querySelector("[data-part=lab-charts]"), {
       moment: () => one.shown?.version ?? "",
       request: () => one.give({charts: one.shown.charts}),  // it is all here already
@@ -97,43 +106,48 @@ function showResult(one, shown) {
   slotOf(one.node, "saves").hidden = !shown.says;
 }
 
-function settle(one, shown) {
-  one.settled = shown;
-  showResult(one, shown);
-}
-
-function takeResults({number, experiments: found, running: goes, about}) {
+function takeResults({number, experiments: found, running: goes, over, about}) {
   if (!answeredWhen("results", number)) return;
+  for (const [name, said] of Object.entries(about)) slotOf(experiments.get(name).node, "seconds").innerHTML = said;
+  const ended = labRun && over.includes(labRun.key);  // its last message was lost; what it came to is among these
   for (const [name, shown] of Object.entries(found)) {
     const one = experiments.get(name);
-    if (one && !(labRun?.name === name && goes)) settle(one, shown);
+    one.settled = shown;
+    if (labRun?.name !== name) showResult(one, shown);
   }
-  for (const [name, said] of Object.entries(about)) slotOf(experiments.get(name).node, "seconds").innerHTML = said;
-  if (labRun && !goes) endRun();  // its last message was lost; what it came to is shown now
+  if (!labRun || goes === labRun.key) return;
+  labRun.missed += 1;  // it may not have begun yet, on a busy machine
+  if (ended || labRun.missed > WHEN.tries) {
+    if (!ended) slotOf(experiments.get(labRun.name).node, "notice").innerHTML = sentence("when-unanswered");
+    endRun();
+    advise();
+  }
 }
 
 function takeLab({key, name, notice, running: goes, shown, progress, done, total}) {
+  if (labRun?.key !== key) return;
   const one = experiments.get(name);
-  const mine = labRun?.key === key;
-  if (!mine && key !== one.asked) return;
   if (notice !== undefined) slotOf(one.node, "notice").innerHTML = notice;
-  if (!mine) return;
   labRun.heard = Date.now();
+  labRun.missed = 0;
   if (progress !== undefined) slotOf(one.node, "left").innerHTML = progress;
   const bar = slotOf(one.node, "bar");
   if (total) { bar.max = total; bar.value = done; }
   if (shown && goes) showResult(one, shown);
-  if (shown && !goes) settle(one, shown);
   if (goes) return;
+  if (shown) one.settled = shown;
   endRun();
   if (shown) advise();  // its numbers are the reader's from now on
-  else if (one.settled) showResult(one, one.settled);
 }
 
 function endRun() {
   const one = experiments.get(labRun.name);
   labRun = null;
-  if (one.shown !== one.settled && one.settled) showResult(one, one.settled);
+  showResult(one, one.settled);
+  for (const {node} of experiments.values()) {
+    const notice = slotOf(node, "notice");
+    if (notice.dataset.busy) notice.innerHTML = notice.dataset.busy = "";
+  }
   showRunning(one, false);
 }
 
@@ -150,14 +164,16 @@ function showRunning(one, goes) {
 function runLab(button) {
   const name = button.closest("[data-experiment]").dataset.experiment;
   const one = experiments.get(name);
-  one.asked = secretKey();
-  slotOf(one.node, "notice").innerHTML = slotOf(one.node, "left").innerHTML = "";
-  if (!labRun) {
-    labRun = {key: one.asked, name, heard: Date.now()};
-    showRunning(one, true);
-  }  // else the server says that there is one already
+  const busy = labRun !== null;  // the server says so too, to another tab
+  const notice = slotOf(one.node, "notice");
+  notice.innerHTML = busy ? sentence("lab-busy") : "";
+  notice.dataset.busy = busy ? "yes" : "";
+  if (busy) return;
+  labRun = {key: secretKey(), name, heard: Date.now(), missed: 0};
+  slotOf(one.node, "left").innerHTML = "";
+  showRunning(one, true);
   const prompt = one.node.querySelector("[data-part=lab-prompt]")?.value ?? "";
-  whenPart.trigger("lab", {session: labSession, key: one.asked, name, prompt});
+  whenPart.trigger("lab", {session: labSession, key: labRun.key, name, prompt});
 }
 
 function watchLab() {
