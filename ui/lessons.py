@@ -147,7 +147,7 @@ class Lessons:
             return
         last: Recording | None = None
         async for last in self._written(live, user, LOOKED_INTO):
-            yield {"share": len(last.lanes[0].reply.blocks) / (2 + ROUNDS)}
+            yield {"share": min(1.0, len(last.lanes[0].reply.blocks) / (2 + ROUNDS))}
         if last is None:
             return
         recording = closed(last)
@@ -170,7 +170,8 @@ class Lessons:
             params = DecodingParams(drafter=name, num_speculative_tokens=0 if name == "none" else 3, max_new_tokens=DRAFTED, probe_every=0)  # fmt: skip
             last: Recording | None = None
             async for last in self._written(live, example.prompt, params):
-                yield {"share": (len(found) + len(last.lanes[0].reply.text) / 1000) / len(names)}
+                written = last.lanes[0].reply.tally.tokens / DRAFTED
+                yield {"share": (len(found) + written) / len(names)}
             if live.stopped or last is None:
                 break
             found.append(lesson_tables.drafting(name, last.lanes[0].reply.tally.summary()))

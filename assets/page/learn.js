@@ -161,6 +161,7 @@ on("click", (event) => {
   const link = event.target.closest('a[href^="?tab=learn#"]:not([data-term])');
   if (!link || !plainClick(event)) return;
   event.preventDefault();
+  document.getElementById("gl-term")?.close();  // first, for it gives the focus back to where it was opened
   goTo("learn");
   showPlace(link.hash);
   history.replaceState(null, "", link.href);

@@ -84,3 +84,22 @@ def test_the_race_and_the_inspector(page: Visit, engine: FakeEngine, width: int)
     page.page.click("[data-viewer=inspect] .t.draft >> nth=0")
     page.page.wait_for_selector("[data-viewer=inspect] [data-slot=round] .pane")
     assert violations(page.page) == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_eight_steps_and_the_glossary(page: Visit, engine: FakeEngine, width: int) -> None:
+    page.page.set_viewport_size({"width": width, "height": 800})
+    page.page.click(".tabs [data-tab-link=learn]")
+    assert violations(page.page) == []
+    for name in ("token", "bound", "verify", "drafters"):
+        page.page.click(f"[data-lesson={name}] [type=submit]")
+        page.page.wait_for_selector(f"[data-lesson={name}][data-running=no]")
+    page.page.check("[name=rule][value=always]")
+    page.page.click("[data-play=rule] [type=submit]")
+    page.page.wait_for_selector("[data-lands=no]")
+    page.page.click("#learn-verify [data-action=story]")
+    page.page.click("[data-action=language]")
+    assert violations(page.page) == []
+    page.page.click("#learn-sums [data-term=alpha]")
+    page.page.wait_for_selector("#gl-term[open]")
+    assert violations(page.page) == []
