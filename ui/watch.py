@@ -11,6 +11,7 @@ from ui import race_charts
 from ui.examples import EXAMPLES
 from ui.glossary import figure
 from ui.render import DASH, both, icon, named
+from ui.strings import LANGS, text
 
 TABS = ("chat", "race", "inspect", "learn", "when")
 """In the order in which they are shown; `?tab=NAME` opens one."""
@@ -113,7 +114,7 @@ def _form() -> str:
         f'<span class="en" lang="en">{escape(example.en)}</span><span class="zh" lang="zh">{escape(example.zh)}</span></button>'
         for example in EXAMPLES
     )
-    ks = "".join(f'<option value="{k}">{named("race.auto") if k == "auto" else k}</option>' for k in KS)
+    ks = "".join(map(_k, KS))
     lengths = "".join(f'<option value="{n}"{" selected" if n == 128 else ""}>{n}</option>' for n in LENGTHS)
     return (
         f'<form class="race-form" data-part="race-form"><label class="prompt"><span>{both("race.prompt")}</span>'
@@ -122,11 +123,19 @@ def _form() -> str:
         f'<label title="{named("race.k.help")}">K <select name="k" aria-label="{named("race.k.help")}">{ks}</select></label>'
         f'<label>{both("temperature.label")} <input name="temperature" type="number" min="0" max="2" step="0.1" value="0"></label>'
         f'<label>{both("race.length")} <select name="length">{lengths}</select></label>'
-        f'<label class="dice" title="{named("race.dice.help")}"><input name="dice" type="checkbox" checked> {both("race.dice")}</label>'
+        f'<label class="dice"><input name="dice" type="checkbox" checked> {both("race.dice")}</label>'
         f'<button type="submit" class="act go" data-action="race-go">{both("race.go")}</button>'
         f'<button type="button" class="act" data-action="race-stop" hidden>{both("race.stop")}</button>'
-        f'</p><p class="rest">{both("race.rest")}</p></form>'
+        f'</p><p class="rest">{both("race.dice.help")} {both("race.rest")}</p></form>'
     )
+
+
+def _k(k: str) -> str:
+    """An option holds plain text alone, so a script puts in the word of the language shown."""
+    if k != "auto":
+        return f'<option value="{k}">{k}</option>'
+    words = " ".join(f'data-{lang}="{text("race.auto", lang)}"' for lang in LANGS)
+    return f'<option value="{k}" {words}>{text("race.auto", "en")}</option>'
 
 
 def _inspect() -> str:

@@ -25,7 +25,6 @@ function wantedTurn(turn) {
 }
 
 async function inspect(name, wanted = wantedOf(name), then = () => {}) {
-  pressSource(name);
   if (name !== "file") inspectSay("");
   if (typeof wanted === "string") { inspectSay(sentence(wanted)); return; }
   const number = ++sourceAsked;
@@ -36,6 +35,7 @@ async function inspect(name, wanted = wantedOf(name), then = () => {}) {
   if (number !== sourceAsked) return;
   inspectSay(found.failed ?? "");
   if (found.failed !== undefined) return;
+  pressSource(name);
   inspectView().open(found, {play: false, at: Infinity});
   then();
 }

@@ -137,6 +137,10 @@ on("keydown", (event) => {  // as in the chat: Enter sends, Shift+Enter breaks t
   race();
 });
 on("greenlight:tab", playWhenSeen);
+on("greenlight:language", () => {
+  const auto = raceForm().querySelector("option[value=auto]");
+  auto.textContent = auto.dataset[root.dataset.lang === "zh" ? "zh" : "en"];
+});
 const raceTimer = setInterval(watchRace, 500);
 mount.addEventListener("abort", () => clearInterval(raceTimer));
 atStart(firstRace);
