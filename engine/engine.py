@@ -12,17 +12,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.config import DRAFTER_WORDS, DecodingParams, EngineConfig, Message
 from engine.errors import Busy, ContextFull, EngineError, InvalidParams, LoadError, NotReady, PairMismatch
-from engine.events import Event, Finished, FinishReason, Prefilled
+from engine.events import Finished, FinishReason, Prefilled
+from engine.lab.asked import Asked
+from engine.lab.machine import processor_name
 from engine.lab.reports import Reports
-from engine.lab.specs import specs
-from engine.lab.values import Name, Spec
+from engine.lab.specs import MOST_REPEATS, checked_xs, specs
+from engine.lab.values import Failed, Name, Result, Spec
 from engine.race import Race, events_of
-from engine.stream import Stream, attempt
+from engine.stream import Channel, Stream, attempt
 
 if TYPE_CHECKING:
     from engine.costs import Costs
@@ -91,6 +94,9 @@ class Pair:
 
 Loader = Callable[[EngineConfig, Progress], Pair]
 
+_Made = tuple[Channel[Any], Any] | None
+"""What a step brought, and whose it is; None where it was only work."""
+
 
 @dataclass(slots=True)
 class _Job:
@@ -102,16 +108,32 @@ class _Job:
     ids: list[int]
     params: DecodingParams
     conversation: str
-    streams: list[Stream]
+    streams: list[Channel[Any]]
     submitted_s: float
     race: Race | None = None
-    events: Iterator[tuple[Stream, Event]] | None = None
+    events: Iterator[_Made] | None = None
     queued_s: float = 0.0
     leases: tuple[tuple[str, Cache], ...] = ()
 
     @property
     def cancelled(self) -> bool:
         return self.race.cancelled if self.race else self.streams[0].cancelled
+
+
+@dataclass(slots=True)
+class _Trial:
+    """An experiment on the engine thread; the fields as of `_Job`. disturbed: replies were written meanwhile."""
+
+    asked: Asked
+    machine: tuple[tuple[str, str], ...]
+    streams: list[Channel[Any]]
+    events: Iterator[_Made] | None = None
+    leases: tuple[tuple[str, Cache], ...] = ()
+    disturbed: bool = False
+
+    @property
+    def cancelled(self) -> bool:
+        return any(reports.cancelled for reports in self.streams)
 
 
 class Engine:
@@ -122,8 +144,8 @@ class Engine:
         self._load = load or _load_pair
         self._changed = threading.Condition()
         self._status = Status(State.LOADING, "start")
-        self._waiting: deque[_Job] = deque()
-        self._active: list[_Job] = []
+        self._waiting: deque[_Job | _Trial] = deque()
+        self._active: list[_Job | _Trial] = []
         self._pair: Pair | None = None
         self._model: Model
         self._draft_model: Model | None = None
@@ -215,10 +237,32 @@ class Engine:
         in K and TEXT they are then the one series "own"; ROWS reads none. drafter: as in `DecodingParams`.
         Raises NotReady, InvalidParams, ContextFull, and Busy when too many wait or another experiment runs.
         """
-        raise NotReady("Experiments cannot be run yet: please try again later.")
+        pair, facts = self._ready(), self.facts()
+        if drafter == "auto":
+            drafter = self._best_drafter(pair)
+        if drafter not in facts.drafters:
+            raise InvalidParams("drafter", f"drafter must be one of {', '.join(facts.drafters)}, not {drafter!r}.")
+        if drafter == "none" and name is not Name.ROWS:
+            raise InvalidParams(
+                "drafter", "This experiment needs somebody who drafts: choose a drafter other than none."
+            )
+        if not 1 <= repeats <= MOST_REPEATS:
+            raise InvalidParams("repeats", f"repeats must be between 1 and {MOST_REPEATS}, not {repeats}.")
+        read = tuple(tuple(self.encode([Message("user", prompt)])) for prompt in prompts)
+        if read and (longest := max(map(len, read))) >= facts.context_len:
+            raise ContextFull(longest, facts.context_len)
+        places = checked_xs(name, xs, facts.max_new_tokens)
+        reports = Reports()
+        asked = Asked(name, places, read, drafter, repeats, facts.max_new_tokens)
+        machine = (
+            ("target", facts.target), ("weights", facts.weights), ("kernel", facts.kernel), ("device", facts.device),
+            ("threads", str(facts.threads)), ("processor", processor_name()),
+        )  # fmt: skip
+        self._submit(_Trial(asked, machine, [reports]))
+        return reports
 
     def _job(
-        self, messages: Sequence[Message], params: DecodingParams, conversation: str, streams: list[Stream]
+        self, messages: Sequence[Message], params: DecodingParams, conversation: str, streams: list[Channel[Any]]
     ) -> _Job:
         """The request, checked and complete. Raises what `stream` raises but Busy."""
         pair, facts = self._ready(), self.facts()
@@ -239,10 +283,13 @@ class Engine:
             params = replace(params, sampling=replace(params.sampling, seed=secrets.randbits(31)))
         return _Job(ids, params, conversation, streams, perf_counter())
 
-    def _submit(self, job: _Job) -> None:
+    def _submit(self, job: _Job | _Trial) -> None:
         """Raises NotReady, Busy."""
         with self._changed:
             self._ready()  # it may have been closed while the prompt was read
+            others = [*self._active, *self._waiting] if isinstance(job, _Trial) else []
+            if any(isinstance(other, _Trial) and other.streams for other in others):
+                raise Busy("An experiment is running already, and two would disturb each other: wait for its end.")
             if len(self._waiting) >= self.config.max_waiting:
                 raise Busy(f"{len(self._waiting)} requests are waiting already: please try again in a minute.")
             self._waiting.append(job)
@@ -352,29 +399,37 @@ class Engine:
             for job in gone:
                 self._waiting.remove(job)
         for job in gone:
-            self._give(job, job.streams, Finished(FinishReason.CANCELLED, "", ()))
+            if isinstance(job, _Trial):
+                while self._step(job):
+                    pass
+            else:
+                self._give(job, job.streams, Finished(FinishReason.CANCELLED, "", ()))
         for job in list(self._active):
+            if isinstance(job, _Trial):
+                job.disturbed |= len(self._active) > 1
             if not self._step(job):
                 self._active.remove(job)
 
-    def _step(self, job: _Job) -> bool:
+    def _step(self, job: _Job | _Trial) -> bool:
         """Run a request up to its next event; False when it is over. Whatever happens in it, the thread lives on."""
 
-        def step() -> tuple[Stream, Event]:
+        def step() -> _Made:
             if job.events is None:
-                job.events = self._begin(job)
+                job.events = self._begin_trial(job) if isinstance(job, _Trial) else self._begin(job)
             return next(job.events)
 
         made = attempt(step)
-        streams, event = (job.streams, made) if isinstance(made, Finished) else ([made[0]], made[1])
-        self._give(job, streams, event)
+        if isinstance(made, Finished):  # it broke
+            self._give(job, job.streams, Failed(made.message) if isinstance(job, _Trial) else made)
+        elif made is not None:
+            self._give(job, [made[0]], made[1])
         return bool(job.streams)
 
-    def _give(self, job: _Job, streams: Sequence[Stream], event: Event) -> None:
+    def _give(self, job: _Job | _Trial, streams: Sequence[Channel[Any]], event: Any) -> None:
         """Put an event of a request into its streams. Before its last one, all that it holds goes back."""
-        if isinstance(event, Prefilled):
+        if isinstance(event, Prefilled) and isinstance(job, _Job):
             event = replace(event, queued_s=job.queued_s)
-        if isinstance(event, Finished):
+        if isinstance(event, (Finished, Result, Failed)):
             job.streams = [stream for stream in job.streams if stream not in streams]
         if not job.streams:
             for key, cache in job.leases:
@@ -384,7 +439,22 @@ class Engine:
         for stream in streams:
             stream.put(event)
 
-    def _begin(self, job: _Job) -> Iterator[tuple[Stream, Event]]:
+    def _begin_trial(self, trial: _Trial) -> Iterator[_Made]:
+        from engine.lab.conduct import Watch, conduct
+        from engine.lab.experiments import EXPERIMENTS
+        from engine.lab.rig import Rig
+        from engine.model import Cache
+
+        assert self._pair is not None
+        drafter = partial(self._new_drafter, self._pair, lambda _: Cache())
+        rig = Rig(self._model, self._pair.target.tokenizer, self._costs, drafter)
+        [reports] = trial.streams
+        watch = Watch(lambda: reports.cancelled, lambda: trial.disturbed, trial.machine)
+        experiment = EXPERIMENTS[trial.asked.name](rig, trial.asked)
+        for report in conduct(trial.asked, experiment, watch):
+            yield None if report is None else (reports, report)
+
+    def _begin(self, job: _Job) -> Iterator[_Made]:
         from engine.decode import Lane, generate
 
         assert self._pair is not None
@@ -400,18 +470,23 @@ class Engine:
 
     def _drafter(self, job: _Job, pair: Pair) -> Drafter | None:
         """Who drafts this reply; nobody for plain decoding. Caches that it leases go back when the reply is over."""
+        if job.params.num_speculative_tokens == 0:
+            return None
+        return self._new_drafter(pair, partial(self._own_cache, job), job.params.drafter)
+
+    def _new_drafter(self, pair: Pair, own_cache: Callable[[str], Cache], name: str) -> Drafter | None:
+        """own_cache: gives a cache to "head" or "draft"."""
         from engine.drafters.both import Both
         from engine.drafters.draft_model import DraftModelDrafter
         from engine.drafters.ngram import NgramDrafter
 
-        name = job.params.drafter
-        if job.params.num_speculative_tokens == 0 or name == "none":
+        if name == "none":
             return None
         if name in ("head", "both") and pair.head is not None:
-            head = pair.head.drafter(self._own_cache(job, "head"))
+            head = pair.head.drafter(own_cache("head"))
             return head if name == "head" else Both(NgramDrafter(), head)
         if name == "draft_model" and self._draft_model is not None:
-            return DraftModelDrafter(self._draft_model, self._own_cache(job, "draft"))
+            return DraftModelDrafter(self._draft_model, own_cache("draft"))
         return NgramDrafter()
 
     def _own_cache(self, job: _Job, whose: str) -> Cache:

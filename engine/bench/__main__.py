@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from engine.bench import contexts, peers, quality, race, replies, rows
+from engine.bench import contexts, load, peers, quality, race, replies, rows
 from engine.errors import EngineError
 
 INTERRUPTED = 130
@@ -22,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
     race.add_commands(commands)
     rows.add_commands(commands)
     contexts.add_commands(commands)
+    load.add_commands(commands)
     peers.add_commands(commands)
     quality.add_commands(commands)
     return made

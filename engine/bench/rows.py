@@ -9,21 +9,19 @@ import argparse
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from engine.bench.options import add_model_options, silent, tell
 from engine.bench.progress import Pace
 from engine.errors import EngineError
+from engine.lab.machine import buffer_bytes
 
 if TYPE_CHECKING:
     from engine.model import Model
 
 CONTEXTS = (200, 1000)
 MAX_ROWS = 16
-BUFFER_BYTES = 512 * 2**20
-"""Least size of the buffer that is read for the bandwidth; it grows with the last cache, see `buffer_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +66,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
     print(table(report))
     return report
-
-
-def buffer_bytes(root: Path = Path("/")) -> int:
-    """At least four times the last cache, so that reading it means reading memory. Where the cache is not told: BUFFER_BYTES."""
-    sizes = [0]
-    for path in (root / "sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text().strip()
-        sizes.append(int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1], 0))
-    return max(BUFFER_BYTES, 4 * max(sizes))
 
 
 def measure(model: Model, repeats: int, buffer: int, report: Callable[[str], None]) -> Samples:

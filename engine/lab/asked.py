@@ -1,0 +1,22 @@
+"""What an experiment is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.lab.values import Name
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked for, checked and complete. xs: in ascending order. prompts: ids, () for the experiment's own.
+
+    drafter: a name of `Facts.drafters`. most_tokens: of a reply.
+    """
+
+    name: Name
+    xs: tuple[float, ...]
+    prompts: tuple[tuple[int, ...], ...]
+    drafter: str
+    repeats: int
+    most_tokens: int

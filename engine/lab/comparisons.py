@@ -1,0 +1,148 @@
+"""LENGTH, K, TEMPERATURE and TEXT: which replies each compares, and the points that come of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from engine.config import DecodingParams, Message, Rule, SamplingParams
+from engine.costs import Times
+from engine.lab import figures
+from engine.lab.asked import Asked
+from engine.lab.estimate import estimate
+from engine.lab.figures import Figure
+from engine.lab.formulas import expected_tokens, speedup_from_costs
+from engine.lab.prompts import LONG, PROMPTS
+from engine.lab.replies import Block, Cell, Comparison, Pair
+from engine.lab.rig import Rig
+from engine.lab.specs import FIXED_K, K_KINDS, SHORT, SHORT_TIMES, TEXT_KINDS, TEXT_TOKENS, TOKENS
+from engine.lab.values import OWN, PREDICTED, SPECULATIVE, Kind, Point
+
+Prompt = tuple[int, ...]
+
+
+def length(rig: Rig, asked: Asked) -> Comparison:
+    """K open, as a reader's replies have it. Short replies are measured more often, since they take so little."""
+    blocks = [
+        Block(prompt, params, {(SPECULATIVE, x): _params(asked, n, seed=repeat, k=None)})
+        for repeat in range(asked.repeats)
+        for x in asked.xs
+        for _ in range(SHORT_TIMES if x <= SHORT else 1)
+        for prompt in asked.prompts or encoded(rig, LONG)
+        for n in [int(x)]
+        for params in [_params(asked, n, seed=repeat, k=0)]
+    ]
+    extras: dict[str, Figure] = {
+        "ttft_plain": figures.plain(lambda one: one.ttft_s),
+        "ttft_spec": figures.spec(lambda one: one.ttft_s),
+        "plain_s": figures.plain(figures.request_s),
+        "spec_s": figures.spec(figures.request_s),
+        "decode_speedup": figures.decode_speedup,
+        "tokens": figures.spec(lambda one: one.tokens),
+    }
+    return Comparison(rig, blocks, _points(figures.request_speedup, extras), (("k", "auto"), ("temperature", "0")))
+
+
+def k(rig: Rig, asked: Asked) -> Comparison:
+    """Fixed K, greedy; and what the formula makes of the acceptance and the costs that were measured, by the same K."""
+    blocks = [
+        Block(prompts[repeat % len(prompts)], _params(asked, TOKENS, repeat, 0),
+              {(kind, x): _params(asked, TOKENS, repeat, int(x)) for x in asked.xs})
+        for repeat in range(asked.repeats)
+        for kind, prompts in _by_kind(rig, asked, K_KINDS)
+    ]  # fmt: skip
+    extras: dict[str, Figure] = {"alpha": figures.alpha, "tau": figures.tau, "drafted": figures.drafted}
+    measured = _points(figures.decode_speedup, extras)
+    settings = (("tokens", str(_cap(asked, TOKENS))), ("temperature", "0"))
+    return Comparison(rig, blocks, lambda pairs: (*measured(pairs), *predicted(rig, asked, pairs)), settings)
+
+
+def predicted(rig: Rig, asked: Asked, pairs: Mapping[Cell, Sequence[Pair]]) -> tuple[Point, ...]:
+    """One alpha for all K, over all kinds; drafts against plain rounds as they took here, and how much longer a pass of more
+    rows takes as the engine timed it when it started."""
+    every = [pair for found in pairs.values() for pair in found]
+    alpha, draft_s, plain_s = figures.alpha(every), figures.draft_s(every), figures.plain(lambda one: one.tpot_s)(every)
+    if alpha is None or draft_s is None or not plain_s or not rig.costs.rows_s:
+        return ()
+    here = draft_s * rig.costs.rows_s[0][1] / plain_s
+    rounds_s = Times(replace(rig.costs, draft_s=(("here", here),))).rounds("here", int(max(asked.xs)))
+    return tuple(
+        Point(x, PREDICTED, speedup_from_costs(alpha, rounds_s[: int(x) + 1]), 0,
+              extra=(("alpha", alpha), ("tau", expected_tokens(alpha, int(x)))))
+        for x in asked.xs
+    )  # fmt: skip
+
+
+def temperature(rig: Rig, asked: Asked) -> Comparison:
+    """Fixed K, so that there are drafts even where they do not pay; both rules beside one plain reply of the same seed."""
+    blocks = [
+        Block(prompt, _params(asked, TOKENS, repeat, 0, x),
+              {(rule, x): _params(asked, TOKENS, repeat, FIXED_K, x, rule) for rule in Rule})
+        for repeat in range(asked.repeats)
+        for x in asked.xs
+        for prompt in asked.prompts or [encoded(rig, PROMPTS[kind])[repeat % 2] for kind in K_KINDS]
+    ]  # fmt: skip
+    extras: dict[str, Figure] = {"speedup": figures.decode_speedup, "tau": figures.tau}
+    settings = (("k", str(FIXED_K)), ("tokens", str(_cap(asked, TOKENS))))
+    return Comparison(rig, blocks, _points(figures.alpha, extras), settings)
+
+
+def text(rig: Rig, asked: Asked) -> Comparison:
+    """Greedy, K open. x is the place of the kind in the experiment's series."""
+    kinds = [kind for i, kind in enumerate(TEXT_KINDS) if float(i) in asked.xs]
+    blocks = [
+        Block(prompt, _params(asked, TEXT_TOKENS, repeat, 0),
+              {(kind, float(TEXT_KINDS.index(kind)) if kind in TEXT_KINDS else 0.0): _params(asked, TEXT_TOKENS, repeat, None)})
+        for repeat in range(asked.repeats)
+        for kind, prompts in _by_kind(rig, asked, kinds)
+        for prompt in prompts
+    ]  # fmt: skip
+    extras: dict[str, Figure] = {
+        "alpha": figures.alpha,
+        "tau": figures.tau,
+        "plain_tok_s": figures.plain(lambda one: one.overall_tok_s),
+        "spec_tok_s": figures.spec(lambda one: one.overall_tok_s),
+        "request_speedup": figures.request_speedup,
+        "tokens": figures.spec(lambda one: one.tokens),
+    }
+    settings = (("k", "auto"), ("tokens", str(_cap(asked, TEXT_TOKENS))), ("temperature", "0"))
+    return Comparison(rig, blocks, _points(figures.decode_speedup, extras), settings)
+
+
+def encoded(rig: Rig, prompts: Iterable[str]) -> list[Prompt]:
+    return [tuple(rig.tokenizer.encode_chat([Message("user", prompt)])) for prompt in prompts]
+
+
+def _by_kind(rig: Rig, asked: Asked, kinds: Iterable[Kind]) -> list[tuple[str, list[Prompt]]]:
+    if asked.prompts:
+        return [(OWN, list(asked.prompts))]
+    return [(kind, encoded(rig, PROMPTS[kind])) for kind in kinds]
+
+
+def _params(
+    asked: Asked, tokens: int, seed: int, k: int | None, temperature: float = 0.0, rule: Rule = Rule.REJECTION
+) -> DecodingParams:
+    sampling = SamplingParams(temperature, seed=seed)
+    return DecodingParams(sampling, asked.drafter, k, rule, _cap(asked, tokens), probe_every=0)
+
+
+def _cap(asked: Asked, tokens: int) -> int:
+    return min(tokens, asked.most_tokens)
+
+
+def _points(y: Figure, extras: Mapping[str, Figure]) -> Callable[[Mapping[Cell, Sequence[Pair]]], tuple[Point, ...]]:
+    """A point for each cell whose y was measured, by series and then by x."""
+
+    def points(pairs: Mapping[Cell, Sequence[Pair]]) -> tuple[Point, ...]:
+        order = list(dict.fromkeys(series for series, _ in pairs))
+        found = []
+        for series, x in sorted(pairs, key=lambda cell: (order.index(cell[0]), cell[1])):
+            known = estimate(pairs[series, x], y)
+            if known is None:
+                continue
+            told = {name: figure(pairs[series, x]) for name, figure in extras.items()}
+            extra = tuple((name, float(value)) for name, value in told.items() if value is not None)
+            found.append(Point(x, str(series), known.y, known.n, known.low, known.high, extra))
+        return tuple(found)
+
+    return points

@@ -1,0 +1,125 @@
+"""What an experiment's points say, in two sentences for a terminal, each computed from the points. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from engine.lab.values import PLAIN, PREDICTED, SPECULATIVE, Name, Point, Result
+
+
+def conclusion(result: Result) -> str:
+    """Two sentences, or one that says that too little was measured."""
+    try:
+        return _CONCLUSIONS[result.name](result.points)
+    except (ValueError, LookupError, ArithmeticError):
+        return "Too little was measured to conclude anything."
+
+
+def crossover(points: Sequence[Point], series: str = SPECULATIVE) -> float | None:
+    """Users at which a series of RATE stops being quicker than plain decoding, along straight lines between measured points.
+
+    None where it never was quicker, or still is at the end. Raises LookupError where the two have no x in common.
+    """
+    plain, other = ({point.x: point.y for point in points if point.series == name} for name in (PLAIN, series))
+    gains = [(x, other[x] / plain[x]) for x in sorted(plain.keys() & other.keys())]
+    if not gains:
+        raise LookupError("nothing to compare")
+    for (left, before), (right, after) in zip(gains, gains[1:], strict=False):
+        if before > 1.0 >= after:
+            return left + (right - left) * (before - 1.0) / (before - after)
+    return None
+
+
+def _rate(points: Sequence[Point]) -> str:
+    at = crossover(points)
+    plain, spec = (_series(points, name) for name in (PLAIN, SPECULATIVE))
+    both = sorted(plain.keys() & spec.keys())
+    first, last = both[0], both[-1]
+    gain = spec[first].y / plain[first].y
+    if at is not None:
+        what = f"Speculation stops paying at about {at:.1f} users served at once."
+    elif gain > 1.0:
+        what = f"Speculation still pays with {last:g} users served at once, the most that were measured."
+    else:
+        what = f"Speculation does not pay here, even with {first:g} user at once."
+    return f"{what} It makes {gain:.2f} times plain decoding's tokens a second with {first:g} at once, and " \
+           f"{spec[last].y / plain[last].y:.2f} times with {last:g}."  # fmt: skip
+
+
+def _length(points: Sequence[Point]) -> str:
+    short, long = min(points, key=_x), max(points, key=_x)
+    ratios = [dict(point.extra)["ttft_spec"] / dict(point.extra)["ttft_plain"] for point in points]
+    return (
+        f"A reply of {dict(short.extra)['tokens']:g} tokens is {short.y:.2f} times as fast as plain with its prompt, one of "
+        f"{dict(long.extra)['tokens']:g} tokens {long.y:.2f} times. The first token takes {statistics.median(ratios):.2f} "
+        "times as long as plain."
+    )
+
+
+def _k(points: Sequence[Point]) -> str:
+    measured = [point for point in points if point.series != PREDICTED]
+    foretold = [point for point in points if point.series == PREDICTED]
+    best = [
+        max((p for p in measured if p.series == name), key=_y) for name in dict.fromkeys(p.series for p in measured)
+    ]
+    told = ", ".join(f"{point.x:g} for {point.series} ({point.y:.2f} times)" for point in best)
+    peak = max(foretold, key=_y)
+    return f"The best K is {told}. The formula foretells {peak.x:g} ({peak.y:.2f} times)."
+
+
+def _temperature(points: Sequence[Point]) -> str:
+    cold, hot = min(points, key=_x).x, max(points, key=_x).x
+    sentences = [
+        f"Under {name} the acceptance goes from {_series(points, name)[cold].y:.2f} at temperature {cold:g} to "
+        f"{_series(points, name)[hot].y:.2f} at {hot:g}."
+        for name in dict.fromkeys(point.series for point in points)
+    ]
+    return " ".join(sentences)
+
+
+def _text(points: Sequence[Point]) -> str:
+    best, worst = max(points, key=_y), min(points, key=_y)
+    return (
+        f"Speculation helps most with {best.series} ({best.y:.2f} times as fast, {_alpha(best)} of the tested drafts stand). "
+        f"It helps least with {worst.series} ({worst.y:.2f} times, {_alpha(worst)})."
+    )
+
+
+def _rows(points: Sequence[Point]) -> str:
+    ms = {point.x: point for point in points}
+    one = ms[min(ms)]
+    free = max(x for x in ms if ms[x].y <= 1.5 * one.y)
+    wide = ms[max(ms)]
+    return (
+        f"A pass of up to {free:g} rows takes at most 1.5 times as long as one of {one.x:g} ({one.y:.1f} ms, where reading "
+        f"the weights alone takes {dict(one.extra)['floor_ms']:.1f} ms). One of {wide.x:g} rows takes "
+        f"{wide.y / one.y:.1f} times as long."
+    )
+
+
+_CONCLUSIONS: Mapping[Name, Callable[[Sequence[Point]], str]] = {
+    Name.RATE: _rate,
+    Name.LENGTH: _length,
+    Name.K: _k,
+    Name.TEMPERATURE: _temperature,
+    Name.TEXT: _text,
+    Name.ROWS: _rows,
+}
+
+
+def _series(points: Sequence[Point], name: str) -> dict[float, Point]:
+    return {point.x: point for point in points if point.series == name}
+
+
+def _alpha(point: Point) -> str:
+    alpha = dict(point.extra).get("alpha")
+    return "none" if alpha is None else f"{alpha:.0%}"
+
+
+def _x(point: Point) -> float:
+    return point.x
+
+
+def _y(point: Point) -> float:
+    return point.y

@@ -1,0 +1,64 @@
+"""Runs an experiment to its end, by short steps between which the engine thread may do other things."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import perf_counter
+
+from engine.lab.asked import Asked
+from engine.lab.rig import Experiment, Pairs
+from engine.lab.values import Result, Step
+
+LIMIT_S = 180.0
+"""An experiment that takes longer ends with what it has: on a slow machine it would keep its reader for an hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What is seen from outside. cancelled: somebody wants it to end. disturbed: other replies were written meanwhile."""
+
+    cancelled: Callable[[], bool]
+    disturbed: Callable[[], bool]
+    machine: Pairs
+    clock: Callable[[], float] = perf_counter
+    limit_s: float = LIMIT_S
+
+
+def conduct(asked: Asked, experiment: Experiment, watch: Watch) -> Iterator[Step | Result | None]:
+    """None where others may have their turn, a Step after each measurement, at last a Result. Raises EngineError.
+
+    The measurements come by repeat, so that an experiment that is cut short has something everywhere.
+    """
+    begin_s, total = watch.clock(), len(experiment.measurements)
+    left = sum(measurement.weight for measurement in experiment.measurements)
+    done = 0.0
+    cut: Pairs = ()
+
+    def result() -> Result:
+        return Result(
+            name=asked.name,
+            points=experiment.points(),
+            machine=watch.machine,
+            made=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=watch.clock() - begin_s,
+            cancelled=watch.cancelled(),
+            disturbed=watch.disturbed(),
+            settings=(("drafter", asked.drafter), ("repeats", str(asked.repeats)), *experiment.settings(), *cut),
+        )
+
+    yield Step(0, total, None)
+    for n, measurement in enumerate(experiment.measurements, 1):
+        run = measurement.run()
+        while not watch.cancelled() and next(run, run) is not run:
+            yield None
+        if watch.cancelled():
+            break
+        done, left = done + measurement.weight, left - measurement.weight
+        spent_s = watch.clock() - begin_s
+        yield Step(n, total, spent_s / done * left if done else None, experiment.points())
+        if spent_s > watch.limit_s and n < total:
+            cut = (("cut", f"it took longer than {watch.limit_s:.0f} s"),)
+            break
+    yield result()

@@ -1,0 +1,189 @@
+"""RATE: users who are served at once, in real passes over the weights that they share.
+
+Each user is a `decode.Reply`, in the very halves of a round that a reply alone goes through; only the pass between them is
+one for all. Plain decoding is the same with K = 0.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from time import perf_counter
+
+from engine.config import DecodingParams, SamplingParams
+from engine.decode import Lane, Reply
+from engine.drafters import Drafter
+from engine.events import Round
+from engine.lab.asked import Asked
+from engine.lab.comparisons import encoded
+from engine.lab.estimate import estimate
+from engine.lab.machine import free_bytes
+from engine.lab.prompts import users
+from engine.lab.rig import Measurement, Pairs, Rig
+from engine.lab.specs import FIXED_K, TOKENS
+from engine.lab.values import AUTO, PLAIN, SPECULATIVE, Point
+from engine.model import Cache, Model
+from engine.stats import Summary, ratio, summarise
+
+SERIES: dict[str, int | None] = {PLAIN: 0, SPECULATIVE: FIXED_K, AUTO: None}
+"""K of each side."""
+
+WARM_UP_ROUNDS = 3
+
+SHARE = 0.5
+"""Of the free memory, what the users' caches may take."""
+
+
+def together(model: Model, replies: Sequence[Reply]) -> Iterator[tuple[float, list[Round]]]:
+    """Rounds of all replies whose prompts were read, until the last has ended; one pass for all who go on.
+
+    Yields the seconds of each joint round and what it was to each. For a user the round lasts until everybody's drafts have
+    been made and checked, so that is what its controller is told.
+    """
+    index = 0
+    while running := [reply for reply in replies if reply.end() is None]:
+        index += 1
+        begin_s = perf_counter()
+        pending = [reply.draft(index) for reply in running]
+        logits = model.forward([one.request for one in pending])
+        model.synchronize()
+        checked_s = perf_counter() - begin_s
+        rounds = [
+            reply.settle(one, rows, checked_s - one.draft_s, perf_counter())
+            for reply, one, rows in zip(running, pending, logits, strict=True)
+        ]
+        yield perf_counter() - begin_s, rounds
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A prompt, and the caches that have read it: with the drafter's features, and without for plain decoding."""
+
+    ids: tuple[int, ...]
+    cache: Cache
+    bare: Cache
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one group of users wrote while all of them were served."""
+
+    tokens: int
+    seconds: float
+    summary: Summary
+
+
+class Rate:
+    """Each number of users in each way in turn; whose turn comes first changes from one to the next."""
+
+    def __init__(self, rig: Rig, asked: Asked) -> None:
+        self._rig, self._asked = rig, asked
+        self._tokens = min(TOKENS, asked.most_tokens)
+        self._most = int(max(asked.xs))
+        own = asked.prompts
+        self._prompts = [own[i % len(own)] for i in range(self._most)] if own else encoded(rig, users(self._most))
+        self._users: list[User] = []
+        self._runs: dict[tuple[str, int], list[Run]] = {(s, int(x)): [] for s in SERIES for x in asked.xs}
+        read = Measurement(1.5 * self._most, self._read)
+        self.measurements: Sequence[Measurement] = [
+            read, *(one for repeat in range(asked.repeats) for one in self._sweep(repeat))
+        ]  # fmt: skip
+
+    def _sweep(self, repeat: int) -> list[Measurement]:
+        found: list[Measurement] = []
+        for i, x in enumerate(self._asked.xs):
+            sides = [*SERIES][:: 1 if (repeat + i) % 2 else -1]
+            found += [Measurement(8 + x, partial(self._run, side, int(x))) for side in sides]
+        return found
+
+    def _read(self) -> Iterator[None]:
+        """Each user's prompt, once for all runs, as far as there is memory for the caches; then a few rounds to warm up."""
+        free = free_bytes()
+        drafter = self._rig.new_drafter(self._asked.drafter)
+        layers = drafter.feature_layers if drafter else ()
+        for ids in self._prompts:
+            cache = Cache(layers)
+            reply = Reply(ids, self._params(0), self._lane(cache, None))
+            for _ in reply.read():
+                yield
+            self._users.append(User(ids, cache, cache.copy()))
+            taken = sum(user.cache.nbytes + user.bare.nbytes for user in self._users)
+            if free is not None and taken + taken / len(self._users) > SHARE * free:
+                break
+        for side in SERIES:
+            replies = yield from self._begin(side, 1)
+            for _ in islice(together(self._rig.model, replies), WARM_UP_ROUNDS):
+                yield
+
+    def _run(self, side: str, count: int) -> Iterator[None]:
+        """While all of them are served, and until they have the tokens between them: then it was this many users all along."""
+        if count > len(self._users):
+            return
+        replies = yield from self._begin(side, count)
+        tokens, seconds, rounds = 0, 0.0, list[Round]()
+        served = together(self._rig.model, replies)
+        while tokens < count * self._tokens and all(reply.end() is None for reply in replies):
+            spent_s, made = next(served)
+            rounds += made
+            tokens, seconds = tokens + sum(len(one.tokens) for one in made), seconds + spent_s
+            yield
+        if seconds:
+            self._runs[side, count].append(Run(tokens, seconds, summarise(rounds)))
+
+    def _begin(self, side: str, count: int) -> Generator[None, None, list[Reply]]:
+        """Replies of the first `count` users up to their first token, each with a drafter that has read nothing yet."""
+        params = self._params(SERIES[side])
+        replies = []
+        for user in self._users[:count]:
+            drafter = self._rig.new_drafter(self._asked.drafter) if side != PLAIN else None
+            lane = self._lane(user.bare if side == PLAIN else user.cache, drafter)
+            replies.append(Reply(user.ids, params, lane))
+            for _ in replies[-1].read():
+                yield
+        return replies
+
+    def _lane(self, cache: Cache, drafter: Drafter | None) -> Lane:
+        return Lane(self._rig.model, cache, self._rig.tokenizer, drafter, lambda: False, self._rig.costs)
+
+    def _params(self, k: int | None) -> DecodingParams:
+        """With room for those who are quicker than the others."""
+        most = min(4 * self._tokens, self._asked.most_tokens)
+        return DecodingParams(SamplingParams(seed=0), self._asked.drafter, k, max_new_tokens=most, probe_every=0)
+
+    def points(self) -> tuple[Point, ...]:
+        found: list[Point] = []
+        for (side, count), runs in self._runs.items():
+            known = estimate(runs, tokens_per_second)
+            if known is None:
+                continue
+            extra = {"per_user": known.y / count} | _drafts(runs)
+            found.append(Point(float(count), side, known.y, known.n, known.low, known.high, tuple(extra.items())))
+        return tuple(found)
+
+    def settings(self) -> Pairs:
+        told = (("k", str(FIXED_K)), ("tokens", str(self._tokens)), ("temperature", "0"))
+        if self._users and len(self._users) < self._most:
+            return (*told, ("cut", f"there is memory for {len(self._users)} users at once"))
+        return told
+
+
+def tokens_per_second(runs: Sequence[Run]) -> float:
+    """Of all users together; the median of the runs."""
+    return statistics.median(run.tokens / run.seconds for run in runs)
+
+
+def _drafts(runs: Sequence[Run]) -> dict[str, float]:
+    """alpha, tau and k, drafts a round, over all runs; what there is of them."""
+    every = [run.summary for run in runs]
+    accepted = sum(one.accepted for one in every)
+    rounds = sum(one.spec_rounds for one in every)
+    emitted = sum((one.acceptance_length or 0.0) * one.spec_rounds for one in every)
+    found = {
+        "alpha": ratio(accepted, accepted + sum(one.rejected for one in every)),
+        "tau": ratio(emitted, rounds),
+        "k": ratio(sum(one.drafted for one in every), sum(one.rounds for one in every)),
+    }
+    return {name: value for name, value in found.items() if value is not None}

@@ -1,0 +1,125 @@
+"""ROWS: a forward pass by its rows. Why checking several drafts costs hardly more than writing one token.
+
+A roofline (Williams, Waterman, Patterson 2009) in two lines: no pass is quicker than reading the weights once, and beyond
+some number of rows each further row costs its arithmetic.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from time import perf_counter
+
+import torch
+
+from engine.lab.asked import Asked
+from engine.lab.estimate import estimate
+from engine.lab.machine import buffer_bytes, free_bytes
+from engine.lab.rig import Measurement, Pairs, Rig
+from engine.lab.values import MEASURED, Point
+from engine.model import Cache, Request
+
+CONTEXT = 64
+"""Tokens before the rows. Few, so that the pass is about the weights; attention to a long text would add to each row."""
+
+CYCLES = 5
+"""Passes of each width a repeat, of which each is a sample."""
+
+SETTLE = 2
+"""Untimed passes after a read of the buffer, which drives the weights out of the caches as a reply never would."""
+
+
+class Rows:
+    """Cycles through the widths, up and down in turn, so that a busy moment hits all alike."""
+
+    def __init__(self, rig: Rig, asked: Asked) -> None:
+        self._rig = rig
+        self._context = max(1, min(CONTEXT, rig.model.context_len - int(max(asked.xs))))
+        self._xs = [int(x) for x in asked.xs if self._context + x <= rig.model.context_len]
+        vocab = rig.model.vocab_size
+        self._ids = [1 + 7 * i % (vocab - 1) for i in range(self._context + max(self._xs, default=0))]
+        self._cache = Cache()
+        self._buffer = buffer_bytes() if rig.model.network.device.type == "cpu" else 2**30
+        self._seconds: dict[int, list[float]] = {x: [] for x in self._xs}
+        self._reads: list[float] = []
+        sweep = sum(20 + x for x in self._xs)
+        self.measurements: Sequence[Measurement] = [
+            Measurement(sweep, partial(self._sweep, up=True, timed=False)),
+            *(
+                measurement
+                for repeat in range(asked.repeats)
+                for measurement in (
+                    Measurement(40, self._read),
+                    *(
+                        Measurement(sweep, partial(self._sweep, cycle % 2 == 1))
+                        for cycle in range(repeat * CYCLES, (repeat + 1) * CYCLES)
+                    ),
+                )
+            ),
+        ]
+
+    def _sweep(self, up: bool, timed: bool = True) -> Iterator[None]:
+        for rows in self._xs if up else reversed(self._xs):
+            seconds = self._pass(rows)
+            if timed:
+                self._seconds[rows].append(seconds)
+            yield
+
+    def _pass(self, rows: int) -> float:
+        """Asks for the last `rows` ids behind a context that the cache knows, as a round of rows - 1 drafts does."""
+        model = self._rig.model
+        model.forward([Request(self._ids[: self._context], 0, self._cache)])  # a wider pass may have come before
+        model.synchronize()
+        begin_s = perf_counter()
+        model.forward([Request(self._ids[: self._context + rows], rows, self._cache)])
+        model.synchronize()
+        return perf_counter() - begin_s
+
+    def _read(self) -> Iterator[None]:
+        """Torch's sum over float32, with the same threads as the model: each takes its part."""
+        model, free = self._rig.model, free_bytes()
+        size = self._buffer if free is None else min(self._buffer, free // 4)
+        memory = torch.ones(max(size // 4, 1), device=model.network.device)
+        for _ in range(2):  # the first one gets the memory
+            begin_s = perf_counter()
+            float(memory.sum())
+            spent_s = perf_counter() - begin_s
+            yield
+        self._reads.append(spent_s / memory.nbytes)
+        del memory
+        for _ in range(SETTLE):
+            self._pass(1)
+            yield
+
+    def points(self) -> tuple[Point, ...]:
+        floor_ms = None
+        if self._reads and self._rig.model.network.weight_bytes:
+            floor_ms = statistics.median(self._reads) * self._rig.model.network.weight_bytes * 1e3
+        found: list[Point] = []
+        medians = {x: statistics.median(seconds) * 1e3 for x, seconds in self._seconds.items() if seconds}
+        slope = compute_slope(medians)
+        for x, seconds in self._seconds.items():
+            known = estimate(seconds, statistics.median)
+            if known is None:
+                continue
+            extra = [("floor_ms", floor_ms), ("compute_ms", slope and slope * x), ("least_ms", min(seconds) * 1e3)]
+            low, high = (None if side is None else side * 1e3 for side in known[2:])
+            told = tuple((name, value) for name, value in extra if value is not None)
+            found.append(Point(float(x), MEASURED, known.y * 1e3, known.n, low, high, told))
+        return tuple(found)
+
+    def settings(self) -> Pairs:
+        weights = self._rig.model.network.weight_bytes
+        speed = (("read_gb_s", f"{1e-9 / statistics.median(self._reads):.2f}"),) if self._reads else ()
+        return (("context", str(self._context)), ("weight_mb", f"{weights / 1e6:.1f}"), *speed)
+
+
+def compute_slope(ms: Mapping[int, float]) -> float | None:
+    """Milliseconds of one more row where passes are widest: along the two widest, of which one must have twice the rows of the
+    other. None where it cannot be told."""
+    widest = sorted(ms)[-2:]
+    if len(widest) < 2 or widest[1] < 2 * widest[0]:
+        return None
+    slope = (ms[widest[1]] - ms[widest[0]]) / (widest[1] - widest[0])
+    return slope if slope > 0.0 else None
