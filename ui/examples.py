@@ -26,6 +26,10 @@ class Example:
     temperature: float
     prompt: str
 
+    def name(self) -> str:
+        """In both languages, as HTML."""
+        return _spoken(self.en, self.zh)
+
 
 def load(path: Path = ASSETS / "examples.json") -> tuple[Example, ...]:
     return tuple(Example(**entry) for entry in json.loads(path.read_text(encoding="utf-8")))

@@ -5,6 +5,7 @@ The same functions show what was recorded elsewhere and what the reader measures
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -151,7 +152,7 @@ def drafting(drafter: str, figures: Summary) -> Drafting:
 
 
 def drafters(found: Sequence[Drafting], prompt: str, count: int, finished: bool) -> str:
-    """Each with its figures; the first is plain decoding, which the others are compared with."""
+    """Each with its figures; plain decoding ("none") is what the others are compared with. prompt: its name, as HTML."""
     if not found:
         return ""
     plain = next((one.tok_s for one in found if one.drafter == "none"), None)
@@ -162,7 +163,7 @@ def drafters(found: Sequence[Drafting], prompt: str, count: int, finished: bool)
     ]
     keys = ("name", "alpha", "tau", "speed", "gain")
     heads = [both(f"learn.drafters.{key}") for key in keys]
-    caption = both("learn.drafters.measured", prompt=prompt, count=count)
+    caption = _with("learn.drafters.measured", "prompt", prompt, count=count)
     return f"{_quickest(gains) if finished else ''}{table(caption, heads, rows)}"
 
 
@@ -173,9 +174,13 @@ def _quickest(gains: Mapping[str, float]) -> str:
     best = max(guessing, key=lambda drafter: guessing[drafter])
     if guessing[best] <= 1:
         return f'<p class="result">{both("learn.drafters.result.none")}</p>'
-    # The name is HTML in both languages, so it goes in after the sentence is made.
-    said = both("learn.drafters.result", best="\0", speedup=f"{guessing[best]:.2f}")
-    return f'<p class="result">{said.replace(chr(0), name(best))}</p>'
+    said = _with("learn.drafters.result", "best", name(best), speedup=f"{guessing[best]:.2f}")
+    return f'<p class="result">{said}</p>'
+
+
+def _with(key: str, field: str, html: str, **values: object) -> str:
+    """A sentence with something in it that is HTML in both languages itself, so it goes in after the sentence is made."""
+    return both(key, **{field: "\0"}, **values).replace("\0", html)
 
 
 def right(recordings: Iterable[Recording], drafter: str) -> str:
@@ -208,4 +213,4 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 
 def _plain(html: str) -> str:
     """The words of a text in both languages, for an attribute."""
-    return " · ".join(part.split(">", 1)[1] for part in html.split("</span>") if ">" in part)
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())

@@ -176,7 +176,7 @@ class Lessons:
                 break
             found.append(lesson_tables.drafting(name, last.lanes[0].reply.tally.summary()))
             whole = len(found) == len(names)
-            html = lesson_tables.drafters(found, example.en, DRAFTED, whole)
+            html = lesson_tables.drafters(found, example.name(), DRAFTED, whole)
             yield {"html": html + lesson_tables.here(last.lanes[0].about), "share": len(found) / len(names)}
 
     async def _written(self, live: Live, user: str, params: DecodingParams) -> AsyncGenerator[Recording, None]:

@@ -132,7 +132,7 @@ LEARN: dict[str, tuple[str, str]] = {
     ),
     "learn.verify.settings": (
         "K = 3, temperature 0.8, rejection sampling, whoever drafts best here.",
-        "K = 3，温度 0.8，拒绝采样，用这里最好的草稿来源。",
+        "K = 3，温度 0.8，拒绝采样，用这里最好的草稿模型。",
     ),
     "learn.verify.unguessed": (
         "Nobody guessed anything here, so there is nothing to check: try another sentence.",
@@ -241,7 +241,7 @@ LEARN: dict[str, tuple[str, str]] = {
     "learn.sums.own": ("Use my chat's figures", "用我的对话数据"),
     "learn.sums.own.none": (
         "This chat has no measured figures yet: write a longer reply in Chat first, with a drafter and the baseline on.",
-        "这个对话还没有测到数据：请先在“对话”里写一段长一点的回答，开着草稿和基准测量。",
+        "这个对话还没有测到数据：请先在“对话”里写一段长一点的回答，打开推测和基准测量。",
     ),
     "learn.sums.point": (
         "Your chat, marked with ◆: α = {alpha}, {k} guesses a round, c = {c}. The formula says {predicted}×, measured were {measured}×.",
@@ -257,8 +257,8 @@ LEARN: dict[str, tuple[str, str]] = {
         "Whoever guesses, the answer stays the target's. What differs is how often the guesses are right, on which text, and what they cost.",
         "不管谁来猜，回答都是目标模型的。区别在于：猜中的多少、适合什么文字、要花多少时间。",
     ),
-    "learn.drafters.table": ("Three kinds of drafters", "三种草稿来源"),
-    "learn.drafters.name": ("drafter", "草稿来源"),
+    "learn.drafters.table": ("Three kinds of drafters", "三种草稿模型"),
+    "learn.drafters.name": ("drafter", "谁来猜"),
     "learn.drafters.how": ("how it guesses", "怎么猜"),
     "learn.drafters.good": ("good at", "擅长"),
     "learn.drafters.weak": ("weak at", "不擅长"),
@@ -299,7 +299,7 @@ LEARN: dict[str, tuple[str, str]] = {
     "learn.drafters.what": ("What to write", "写什么"),
     "learn.drafters.measured": (
         "Each drafter on “{prompt}”: K = 3, temperature 0, {count} tokens at most",
-        "每种草稿写“{prompt}”：K = 3，温度 0，最多 {count} 个 token",
+        "每种草稿模型都写“{prompt}”：K = 3，温度 0，最多 {count} 个 token",
     ),
     "learn.drafters.alpha": ("α", "α"),
     "learn.drafters.tau": ("tokens a round τ", "每轮 token 数 τ"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 TERMS: dict[str, tuple[str, str]] = {
-    "term.unit.tokens": ("tokens", "个 token"),
+    "term.unit.tokens": ("tokens", "token（个）"),
     "term.unit.tokens_round": ("tokens a round, 1 to K + 1", "每轮 token 数，1 到 K + 1"),
     "term.unit.tok_s": ("tokens per second", "每秒 token 数"),
     "term.unit.share": ("none, 0 to 1", "无单位，0 到 1"),
@@ -18,10 +18,10 @@ TERMS: dict[str, tuple[str, str]] = {
         "The model whose answer you read. It checks every guess, and its probabilities alone decide what is written.",
         "你读到的就是它的回答。每个猜测都由它核对，写什么只由它的概率决定。",
     ),
-    "term.drafter": ("Drafter (draft model)", "草稿来源（草稿模型）"),
+    "term.drafter": ("Drafter (draft model)", "草稿模型"),
     "term.drafter.is": (
         "Whatever guesses for the target: a look-up of earlier words (n-gram), a trained head, or a smaller model.",
-        "替目标模型先猜的那一方：从前文查找（n-gram）、训练出来的预测头，或者一个更小的模型。",
+        "替目标模型先猜的那一方：从前文查找（n-gram）、训练好的草稿头，或者一个更小的模型。",
     ),
     "term.draft_token": ("Draft token (a guess), drafted", "草稿 token（猜测），猜了几个"),
     "term.draft_token.is": (
@@ -291,7 +291,7 @@ TERMS: dict[str, tuple[str, str]] = {
         "Finds the latest words earlier in the text and copies what followed them.",
         "在前文里找到同样的词，照抄后面跟着的内容。",
     ),
-    "term.head": ("Draft head", "预测头"),
+    "term.head": ("Draft head", "草稿头"),
     "term.head.is": (
         "A small trained layer that guesses from the target's own hidden states.",
         "一个训练出来的小层，根据目标模型自己的隐藏状态来猜。",
