@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
 from engine.lab.values import PLAIN, PREDICTED, SPECULATIVE, Name, Point, Result
 
@@ -25,7 +26,7 @@ def crossover(points: Sequence[Point], series: str = SPECULATIVE) -> float | Non
     gains = [(x, other[x] / plain[x]) for x in sorted(plain.keys() & other.keys())]
     if not gains:
         raise LookupError("nothing to compare")
-    for (left, before), (right, after) in zip(gains, gains[1:], strict=False):
+    for (left, before), (right, after) in pairwise(gains):
         if before > 1.0 >= after:
             return left + (right - left) * (before - 1.0) / (before - after)
     return None
