@@ -103,3 +103,22 @@ def test_the_eight_steps_and_the_glossary(page: Visit, engine: FakeEngine, width
     page.page.click("#learn-sums [data-term=alpha]")
     page.page.wait_for_selector("#gl-term[open]")
     assert violations(page.page) == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_when_to_use(page: Visit, engine: FakeEngine, width: int) -> None:
+    page.page.set_viewport_size({"width": width, "height": 800})
+    page.page.click(".tabs [data-tab-link=when]")
+    page.page.wait_for_selector("[data-experiment=rate] [data-slot=seconds]:not(:empty)")
+    assert violations(page.page) == []
+    engine.hold_after = 5
+    page.page.click("[data-experiment=rate] [data-action=lab-run]")
+    page.page.wait_for_function("() => document.querySelector('[data-experiment=rate] progress').value === 4")
+    page.page.click("[data-experiment=k] [data-action=lab-run]")
+    assert violations(page.page) == []
+    engine.gate.set()
+    page.page.wait_for_selector("[data-experiment=rate][data-running=no]")
+    page.page.locator("[data-part=advise-form] [name=users][value='32']").check(force=True)
+    page.page.wait_for_selector(".decision.no")
+    page.page.click("[data-action=language]")
+    assert violations(page.page) == []
