@@ -73,9 +73,10 @@ class Lessons:
             async for status in self.handlers.until_loaded(live):
                 yield self._told(key, name, notice=loading_notice(status, pending=True), running=True)
             yield self._told(key, name, notice="", running=True)
+            began = time.monotonic()
             if not live.stopped:
                 async for said in _LESSONS[name](self, live, wish):
-                    yield self._told(key, name, **{"running": True} | said)
+                    yield self._told(key, name, **{"running": True} | _left(said, time.monotonic() - began) | said)
             yield self._told(key, name, running=False, **({"notice": both("learn.stopped")} if live.stopped else {}))
         except EngineError as refusal:
             yield self._told(key, name, notice=refusal_notice(refusal), running=False)
@@ -147,10 +148,14 @@ class Lessons:
             return
         last: Recording | None = None
         async for last in self._written(live, user, LOOKED_INTO):
-            yield {"share": min(1.0, len(last.lanes[0].reply.blocks) / (2 + ROUNDS))}
+            rounds = len(_rounds(last))
+            if rounds >= ROUNDS and live.work is not None:
+                live.work.cancel()
+            yield {"share": min(1.0, rounds / ROUNDS)}
         if last is None:
             return
-        recording = closed(last)
+        ends = _rounds(last)[:ROUNDS]
+        recording = closed(last.upto({LaneName.REPLY: ends[-1] + 1 if ends else 0}))
         self.recordings.put(recording)
         place = _first_look(recording)
         if place is None:
@@ -215,6 +220,12 @@ class Lessons:
         return point(measured(conversation.turns[-1].reply.tally, conversation.tally)[0])
 
 
+def _left(said: Said, spent_s: float) -> Said:
+    """How many seconds it still takes if it goes on as it did, for what takes long enough that one asks."""
+    share = float(said.get("share", 0.0))
+    return {"left": round(spent_s * (1 - share) / share)} if spent_s > 1 and share > 0.05 else {}
+
+
 def point(own: Summary) -> dict[str, float] | None:
     """alpha, k, c and the measured speed-up of a conversation; None while one of them is missing or cannot be true.
 
@@ -227,6 +238,11 @@ def point(own: Summary) -> dict[str, float] | None:
     written = (tau * own.spec_rounds + (rounds - own.spec_rounds)) / rounds
     steps = written / spec * plain
     return {"alpha": own.alpha, "k": own.mean_k, "c": max(0.0, (steps - 1) / own.mean_k), "speedup": spec / plain}
+
+
+def _rounds(recording: Recording) -> list[int]:
+    """The blocks that are rounds."""
+    return [i for i, block in enumerate(recording.lanes[0].reply.blocks) if isinstance(block.event, Round)]
 
 
 def _first_look(recording: Recording) -> tuple[int, int] | None:

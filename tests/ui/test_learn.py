@@ -198,6 +198,8 @@ def test_the_readers_sentence_is_looked_into(engine: FakeEngine) -> None:
     assert params.detail == Detail.FULL and params.rule is Rule.REJECTION and params.num_speculative_tokens == 3
     told = next(message for message in messages if "id" in message)
     block, piece = told["place"]
+    kept = made.recordings.find(told["id"])
+    assert kept and len(module._rounds(kept)) == module.ROUNDS  # as many as the button says
     on = pane(made, id=told["id"], block=block, piece=piece, way=1)
     assert on["block"] > block and on["html"]
     back = pane(made, id=told["id"], block=on["block"], piece=0, way=-1)
