@@ -52,9 +52,9 @@ def _length(points: Sequence[Point]) -> str:
     short, long = min(points, key=_x), max(points, key=_x)
     ratios = [dict(point.extra)["ttft_spec"] / dict(point.extra)["ttft_plain"] for point in points]
     return (
-        f"A reply of {dict(short.extra)['tokens']:g} tokens is {short.y:.2f} times as fast as plain with its prompt, one of "
-        f"{dict(long.extra)['tokens']:g} tokens {long.y:.2f} times. The first token takes {statistics.median(ratios):.2f} "
-        "times as long as plain."
+        f"With its prompt, a reply of up to {short.x:g} tokens comes {short.y:.2f} times as fast as plain, one of up to "
+        f"{long.x:g} comes {long.y:.2f} times as fast. The first token takes {statistics.median(ratios):.2f} times as long as "
+        "plain."
     )
 
 

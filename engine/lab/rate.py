@@ -23,7 +23,7 @@ from engine.lab.estimate import estimate
 from engine.lab.machine import free_bytes
 from engine.lab.prompts import users
 from engine.lab.rig import Measurement, Pairs, Rig
-from engine.lab.specs import FIXED_K, TOKENS
+from engine.lab.specs import FIXED_K, RATE_TOKENS
 from engine.lab.values import AUTO, PLAIN, SPECULATIVE, Point
 from engine.model import Cache, Model
 from engine.stats import Summary, ratio, summarise
@@ -81,7 +81,7 @@ class Rate:
 
     def __init__(self, rig: Rig, asked: Asked) -> None:
         self._rig, self._asked = rig, asked
-        self._tokens = min(TOKENS, asked.most_tokens)
+        self._tokens = min(RATE_TOKENS, asked.most_tokens)
         self._most = int(max(asked.xs))
         own = asked.prompts
         self._prompts = [own[i % len(own)] for i in range(self._most)] if own else encoded(rig, users(self._most))

@@ -16,8 +16,8 @@ TEXT_KINDS = tuple(Kind)
 FIXED_K = 3
 """Drafts a round where K is not what the experiment is about, and must not be chosen."""
 
-TOKENS, TEXT_TOKENS = 48, 64
-"""Tokens of a reply, as far as the experiment is not about that; enough for the acceptance to settle."""
+TOKENS, TEXT_TOKENS, RATE_TOKENS = 48, 64, 32
+"""Tokens of a reply, as far as the experiment is not about that; of RATE, for each of many users."""
 
 SHORT, SHORT_TIMES = 16, 3
 """Replies of so few tokens are measured so many times as often as long ones."""
@@ -40,9 +40,9 @@ LIMITS: dict[Name, tuple[float, float]] = {
 MOST_REPEATS = 50
 
 PLAIN_ROUNDS = {
-    Name.RATE: 4500, Name.LENGTH: 4000, Name.K: 4000, Name.TEMPERATURE: 4000, Name.TEXT: 4000, Name.ROWS: 1500,
+    Name.RATE: 7600, Name.LENGTH: 4700, Name.K: 4000, Name.TEMPERATURE: 6900, Name.TEXT: 6000, Name.ROWS: 1500,
 }  # fmt: skip
-"""Plain rounds that take about as long as the whole experiment."""
+"""Plain rounds that take about as long as the whole experiment with three repeats."""
 
 
 def specs(costs: Costs) -> tuple[Spec, ...]:
