@@ -250,10 +250,11 @@ def by_memory_movement(_: Answers, evidence: Evidence) -> Reason:
     cost = lab.row_cost(evidence.points(Name.ROWS))
     if cost is None:
         return Reason(Side.FOR, Sentence("advise.said.memory"), Name.ROWS)
-    one, more, rows = cost
+    one, more, rows, clear = cost
     side = Side.FOR if more <= CHEAP * one else Side.UNCLEAR
     values = {"guesses": rows - 1, "cost": times(more / one)}
-    return Reason(side, Sentence(f"advise.why.memory.{side.value}", values), Name.ROWS, Name.ROWS in evidence.own)
+    key = f"advise.why.memory.{side.value}" if clear else "advise.why.memory.for.same"
+    return Reason(side if clear else Side.FOR, Sentence(key, values), Name.ROWS, Name.ROWS in evidence.own)
 
 
 def by_text(answers: Answers, evidence: Evidence) -> Reason | None:

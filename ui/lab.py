@@ -343,18 +343,21 @@ def knee(points: Sequence[Point]) -> float | None:
     return None
 
 
-def row_cost(points: Sequence[Point], rows: int = GUESSES + 1) -> tuple[float, float, int] | None:
-    """(ms over one row, ms over `rows` or the next number measured, that number)."""
+def row_cost(points: Sequence[Point], rows: int = GUESSES + 1) -> tuple[float, float, int, bool] | None:
+    """(ms over one row, ms over `rows` or the next number measured, that number, whether the latter is clearly longer)."""
     found = series(points, MEASURED)
     more = next((point for point in found if point.x >= rows), None)
-    return (found[0].y, more.y, round(more.x)) if more and found[0].x == 1 and found[0].y > 0 else None
+    if more is None or found[0].x != 1 or found[0].y <= 0:
+        return None
+    longest, shortest = found[0].high or found[0].y, more.low or more.y
+    return found[0].y, more.y, round(more.x), shortest > longest
 
 
 def _rows(points: Sequence[Point]) -> tuple[Sentence, ...]:
     if (cost := row_cost(points)) is None:
         return ()
-    one, more, rows = cost
-    said = Sentence("lab.rows.cost", {"rows": rows, "guesses": rows - 1, "one": f"{one:.1f}", "more": f"{more:.1f}",
+    one, more, rows, clear = cost
+    said = Sentence("lab.rows.cost" if clear else "lab.rows.same", {"rows": rows, "guesses": rows - 1, "one": f"{one:.1f}", "more": f"{more:.1f}",
                                       "cost": times(more / one)})  # fmt: skip
     last = series(points, MEASURED)[-1]
     each = Sentence("lab.rows.each", {"rows": whole(last.x), "ms": f"{last.y / last.x:.2f}", "one": f"{one:.1f}"})

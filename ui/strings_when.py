@@ -154,6 +154,11 @@ WHEN: dict[str, tuple[str, str]] = {
         "Moving the weights sets the time: checking {guesses} guesses takes {cost} times as long as a forward for one token.",
         "耗时主要在搬运权重：一次核对 {guesses} 个猜测，用时是只算一个 token 的前向的 {cost} 倍。",
     ),
+    "advise.why.memory.for.same": (
+        "Moving the weights sets the time: checking {guesses} guesses takes no longer than a forward for one token, as far as "
+        "repeats can tell.",
+        "耗时主要在搬运权重：就重复测量能分辨的程度而言，一次核对 {guesses} 个猜测并不比只算一个 token 更久。",
+    ),
     "advise.why.memory.unclear": (
         "Checking {guesses} guesses takes {cost} times as long as a forward for one token: arithmetic counts here, not memory alone.",
         "一次核对 {guesses} 个猜测，用时是只算一个 token 的前向的 {cost} 倍：这里算力也是瓶颈，不只是内存。",
@@ -220,6 +225,14 @@ WHEN: dict[str, tuple[str, str]] = {
         "其间还写了别的回答，数字可能有偏差。",
     ),
     "lab.cut": ("Less was measured than planned: {why}", "没有测完全部计划：{why}"),
+    "lab.cut.time": (
+        "Less was measured than planned: it took longer than {seconds} s.",
+        "没有测完全部计划：超过了 {seconds} 秒。",
+    ),
+    "lab.cut.memory": (
+        "Less was measured than planned: there is memory for {users} users at once.",
+        "没有测完全部计划：内存只够 {users} 个用户同时使用。",
+    ),
     "lab.took": ("{threads} threads · {made} · took {seconds} s", "{threads} 线程 · {made} · 用时 {seconds} 秒"),
     "lab.running": ("Progress of the experiment", "实验进度"),
     "lab.prompt": (
@@ -386,6 +399,11 @@ WHEN: dict[str, tuple[str, str]] = {
     "lab.rows.cost": (
         "A forward over {rows} rows takes {more} ms and one over a single row {one} ms: checking {guesses} guesses takes {cost} times as long as writing one token.",
         "一次前向处理 {rows} 行要 {more} 毫秒，只处理 1 行要 {one} 毫秒：核对 {guesses} 个猜测的用时是写一个 token 的 {cost} 倍。",
+    ),
+    "lab.rows.same": (
+        "No clear difference between a forward over {rows} rows ({more} ms) and one over a single row ({one} ms): what {guesses} "
+        "guesses cost is less than repeats scatter.",
+        "一次前向处理 {rows} 行（{more} 毫秒）和只处理 1 行（{one} 毫秒）差别不明显：核对 {guesses} 个猜测的开销比重复测量的波动还小。",
     ),
     "lab.rows.each": (
         "Over {rows} rows each costs {ms} ms, alone it costs {one} ms: the weights are moved once for all.",

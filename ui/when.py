@@ -6,6 +6,7 @@ Everything is there without a script too: the frame holds the reference machine'
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from functools import cache
 from html import escape
@@ -216,8 +217,23 @@ def _source(result: Result) -> str:
     took = both("lab.took", threads=machine.get("threads", "?"), made=result.made[:10], seconds=f"{result.seconds:.0f}")
     notes = [both("lab.disturbed")] if result.disturbed else []
     if cut := dict(result.settings).get("cut"):
-        notes.append(both("lab.cut", why=cut))
+        notes.append(_cut(cut))
     return " · ".join([*parts, took]) + "".join(f"<br>{note}" for note in notes)
+
+
+_CUTS = {
+    "lab.cut.time": r"it took longer than (?P<seconds>\d+) s",
+    "lab.cut.memory": r"there is memory for (?P<users>\d+) users at once",
+}
+"""What the engine says of a shortened experiment, where there are words for it."""
+
+
+def _cut(why: str) -> str:
+    """Why less was measured than planned; a reason that nobody knows here stands as the engine put it."""
+    for key, pattern in _CUTS.items():
+        if found := re.fullmatch(pattern, why):
+            return both(key, **found.groupdict())
+    return both("lab.cut", why=why)
 
 
 def left(seconds: float) -> str:

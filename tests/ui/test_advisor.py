@@ -136,6 +136,14 @@ def test_reasons_against_come_first() -> None:
     assert sides == sorted(sides, key=(Side.AGAINST, Side.FOR, Side.UNCLEAR, Side.NOTE).index)
 
 
+def test_checking_is_nearly_free_where_its_cost_drowns_in_scatter() -> None:
+    noisy = points(Name.ROWS, {1: {"measured": 40}, 4: {"measured": 36}})
+    reason = advisor.by_memory_movement(Answers(), Evidence({Name.ROWS: noisy}))
+    assert reason.side is Side.FOR and "as far as repeats can tell" in reason.sentence.text("en")
+    dear = points(Name.ROWS, {1: {"measured": 10}, 4: {"measured": 35}})
+    assert advisor.by_memory_movement(Answers(), Evidence({Name.ROWS: dear})).side is Side.UNCLEAR
+
+
 def test_text_that_is_hard_to_guess_is_a_reason_against() -> None:
     assert advise(kind=Kind.POEM).verdict is Verdict.NO and advise(kind=Kind.COPY).verdict is Verdict.YES
 

@@ -140,6 +140,11 @@ def test_what_a_forward_costs_and_from_where_on_arithmetic_counts() -> None:
     assert keys(lab.conclusion(result(Name.ROWS, points))) == ["lab.rows.cost", "lab.rows.each"]
 
 
+def test_a_forward_that_is_not_clearly_longer_is_not_said_to_be_shorter() -> None:
+    said = lab.conclusion(result(Name.ROWS, [point(1, "measured", 41.6, 0.15), point(4, "measured", 36.5, 0.05)]))[0]
+    assert said.key == "lab.rows.same" and "No clear difference" in said.text("en")
+
+
 @pytest.mark.parametrize("name", Name)
 def test_too_little_is_said_to_be_too_little(name: Name) -> None:
     assert keys(lab.conclusion(result(name, ()))) == ["lab.none"]

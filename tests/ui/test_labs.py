@@ -285,4 +285,6 @@ def test_a_comma_in_a_value_breaks_no_line() -> None:
 def test_a_disturbed_or_shortened_result_says_that_it_is() -> None:
     made = replace(measured(Name.RATE), disturbed=True, settings=(("cut", "no memory <for> 32"),))
     source = when.shown(made, own=True)["source"]
+    slow = replace(made, settings=(("cut", "it took longer than 180 s"),))
+    assert both("lab.cut.time", seconds=180) in when.shown(slow, own=True)["source"]
     assert both("lab.disturbed") in source and "no memory &lt;for&gt; 32" in source
