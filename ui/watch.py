@@ -165,7 +165,7 @@ def _ready() -> str:
     lane = (
         f'<article class="lane"><h4><span data-lane="name"></span><span class="winner" hidden>{both("lane.first")}</span></h4>'
         f'<p class="figures">{figures}</p><span class="bar" aria-hidden="true"><span data-lane="bar"></span></span>'
-        '<div class="lane-text" tabindex="0" role="region"><p class="said reply" dir="auto" data-lane="blocks"></p></div>'
+        '<div class="lane-text" tabindex="0" role="region"><p class="said" dir="auto" data-lane="blocks"></p></div>'
         '<div class="foot" data-lane="foot"></div></article>'
     )
     names = "".join(

@@ -111,7 +111,9 @@ def test_round_by_round_on_and_back(race: Visit) -> None:
     go(race)
     over(race)
     whole = rounds(race, "speculative")
-    race.page.check("[name=gl-speed-race][value=slower]")  # at its real speed it is over before a slow machine pauses it
+    race.page.check(
+        "[name=gl-speed-race][value=slower]"
+    )  # at its real speed it is over before a slow machine pauses it
     race.page.click("[data-viewer=race] [data-action=restart]")
     race.page.click("[data-viewer=race] [data-action=play]")
     begun = rounds(race, "speculative")
