@@ -173,6 +173,8 @@ class Handlers:
     ) -> AsyncGenerator[Patch, None]:
         """Write a reply again with the settings of now, but with the seed that it had or a new one. The old one goes only
         once the new one has begun."""
+        if self.forgotten(conversation_id):
+            return _only(patches.unknown(conversation_id))
         conversation = self.sessions.open(conversation_id)
         place = _place(conversation, key)
         if place is None:
