@@ -319,7 +319,9 @@ def test_naughty_tokens_stay_text(payload: str) -> None:
         "th",
         "td",
         "button",
+        "a",
     }
+    assert not reader.leads_away
     assert set(reader.attributes) <= {
         "class",
         "lang",
@@ -329,6 +331,8 @@ def test_naughty_tokens_stay_text(payload: str) -> None:
         "aria-current",
         "data-action",
         "data-k",
+        "href",
+        "data-term",
     }
 
 
