@@ -197,7 +197,7 @@ def by_load(answers: Answers, evidence: Evidence) -> Reason:
         side = Side.UNCLEAR  # a machine that is full is busier than anything that was measured
     crossing = lab.crossover(found)
     values = {"users": lab.whole(here.x), "gain": times(here.y)} | (
-        {} if crossing is None else {"crossover": round(crossing)}
+        {} if crossing is None else {"crossover": lab.users(crossing)}
     )
     key = f"advise.why.{'busy' if answers.busy else 'load'}.{side.value}"
     reason = (

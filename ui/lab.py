@@ -138,6 +138,11 @@ def gains(points: Sequence[Point], name: str) -> list[Gain]:
     return found
 
 
+def users(count: float) -> str:
+    """As many digits as it takes to tell one user from two."""
+    return f"{count:.1f}".removesuffix(".0") if count < 10 else f"{count:.0f}"
+
+
 def crossover(found: Sequence[Gain]) -> float | None:
     """Where the gain falls through 1 for good, between two measured x; None where it does not. On logarithmic axes a straight line."""
     for before, after in reversed(list(pairwise(found))):
@@ -184,7 +189,7 @@ def _rate_key(found: Sequence[Gain]) -> str:
 def _rate_where(found: Sequence[Gain]) -> dict[str, object]:
     key = _rate_key(found)
     if key == "lab.rate.crossover":
-        return {"users": round(crossover(found) or 0)}
+        return {"users": users(crossover(found) or 0.0)}
     return {"users": whole(max(one.x for one in found if one.pays))} if key == "lab.rate.fades" else {}
 
 

@@ -52,8 +52,9 @@ def test_what_the_loads_came_to(gains: Sequence[float], scatter: float, key: str
 
 def test_the_crossover_lies_between_the_loads_where_the_gain_falls_through_one() -> None:
     [said, _] = lab.conclusion(rate((1.8, 1.6, 1.3, 1.1, 0.9, 0.8)))
-    assert 8 < said.values["users"] < 16  # type: ignore[operator]
+    assert 8 < float(str(said.values["users"])) < 16
     assert "about 11 users" in said.text("en") and "11 个用户" in said.text("zh")
+    assert [lab.users(count) for count in (1.38, 2.0, 9.94, 11.4)] == ["1.4", "2", "9.9", "11"]
 
 
 @given(st.lists(st.floats(0.3, 3.0), min_size=2, max_size=6))
