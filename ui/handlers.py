@@ -21,7 +21,21 @@ from ui.pace import Pace
 from ui.patches import Patch
 from ui.render import both, missing_drafters
 from ui.sessions import Live, Sessions, Work
-from ui.state import About, Conversation, Reply, Turn, abandon, begin, index_of, progress, prompt, redo, undo, writing
+from ui.state import (
+    About,
+    Conversation,
+    Reply,
+    Turn,
+    abandon,
+    begin,
+    index_of,
+    progress,
+    prompt,
+    redo,
+    undo,
+    writing,
+    written_by,
+)
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +54,6 @@ GLANCE_S = 0.02
 
 HEARTBEAT_S = 1.0
 """A patch goes out at least so often: Gradio notices a closed page only when it sends, and the page a lost server."""
-
-REPEATED = 3
-"""How many updates' blocks each patch repeats (see `patches`)."""
 
 _BLANK = frozenset(
     map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10),
@@ -230,12 +241,7 @@ class Handlers:
     def about(self, params: DecodingParams, system: str) -> About | None:
         """What writes a reply with these settings; None while the engine is not ready."""
         facts = self.facts()
-        if facts is None:
-            return None
-        return About(
-            facts.target, facts.weights, facts.kernel, facts.device, facts.exact, facts.context_len, facts.drafters,
-            params, system,
-        )  # fmt: skip
+        return None if facts is None else written_by(facts, params, system)
 
     async def until_loaded(self, live: Live) -> AsyncIterator[Status]:
         """How far the engine is, time and again, while it loads; once more when that has ended. Nothing if it had."""
@@ -265,8 +271,7 @@ class Handlers:
         self, live: Live, stream: Stream, conversation_id: str, key: int, probing: bool, note: str
     ) -> AsyncGenerator[Patch, None]:
         """Patches until the reply is finished or its conversation is gone."""
-        blocks: list[patches.Shown] = []
-        sent = [0] * REPEATED  # where those of the last updates began, oldest first
+        sending = patches.Sending()
         told, began = 0.0, time.monotonic()
         while not stream.done:
             events = stream.take(0)
@@ -280,9 +285,8 @@ class Handlers:
                 live.started = live.started or any(isinstance(event, Prefilled) for event in events)
                 conversation = progress(conversation, key, events)
                 self.sessions.put(conversation)
-                blocks += patches.shown(conversation.turns[-1].reply.blocks[len(blocks) :])
-                yield patches.latest(conversation, sent[0], blocks[sent[0] :], self.sessions.ahead(live), probing, note)
-                sent = [*sent[1:], len(blocks)]
+                start, blocks = sending.more(conversation.turns[-1].reply.blocks)
+                yield patches.latest(conversation, start, blocks, self.sessions.ahead(live), probing, note)
                 told = time.monotonic()
             await asyncio.sleep(pace_s(time.monotonic() - began) if events else GLANCE_S)
 

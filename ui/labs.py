@@ -86,8 +86,7 @@ class Labs:
             yield _told(key, name, running=False, notice=both("lab.bug"))
         finally:
             # Runs however the generator ends, also when Gradio closes it because the page has gone.
-            live.stop()
-            self.handlers.sessions.leave(live)
+            self.handlers.sessions.end("", live)
             self._live.pop(session, None)
             self._visitor(session).over.append(key)
 

@@ -85,8 +85,7 @@ class Lessons:
             yield self._told(key, name, notice=both("notice.bug"), running=False)
         finally:
             # Runs however the generator ends, also when Gradio closes it because the page has gone.
-            live.stop()
-            self.handlers.sessions.leave(live)
+            self.handlers.sessions.end("", live)
             self._live.pop(key, None)
 
     def _told(self, key: str, name: str, **said: object) -> Patch:

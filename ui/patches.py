@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engine import trace
@@ -81,6 +81,25 @@ def answer(conversation: Conversation, what: str, payload: object) -> Patch:
 def shown(blocks: Iterable[Block]) -> list[Shown]:
     """What is sent of blocks. A patch repeats those of the last few, so whoever sends many makes each once."""
     return [(render.block(block), trace.row(block.event, tops=False)) for block in blocks]
+
+
+REPEATED = 3
+"""How many updates' blocks each message repeats."""
+
+
+class Sending:
+    """The blocks of a reply that grows, as they are sent: each is made once, and repeated in the next few messages."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Shown] = []
+        self._begins = [0] * REPEATED  # where those of the last messages began, oldest first
+
+    def more(self, blocks: Sequence[Block]) -> tuple[int, list[Shown]]:
+        """blocks: all of the reply so far. Where what is to be sent now begins, and that."""
+        self._blocks += shown(blocks[len(self._blocks) :])
+        begin = self._begins[0]
+        self._begins = [*self._begins[1:], len(self._blocks)]
+        return begin, self._blocks[begin:]
 
 
 def latest(

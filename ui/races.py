@@ -17,16 +17,16 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from engine.config import DecodingParams, Detail
+from engine.config import Detail
 from engine.errors import EngineError, InvalidParams
 from engine.events import Event, FinishReason, Prefilled
 from engine.race import Race
 from engine.stream import Stream
 from ui import controls, export, inspector, page_export, patches, race_charts, render, saved, trace_file, verdict
 from ui.controls import Settings
-from ui.handlers import GLANCE_S, HEARTBEAT_S, REPEATED, Handlers, corrected, pace_s, readable, refusal_notice
+from ui.handlers import GLANCE_S, HEARTBEAT_S, Handlers, corrected, pace_s, readable, refusal_notice
 from ui.patches import Patch, numbered
-from ui.recordings import Lane, LaneName, Recording, Recordings, closed, extend, of_turn
+from ui.recordings import Lane, LaneName, Recording, Recordings, closed, extend, of_turn, race_lanes
 from ui.render import both
 from ui.sessions import Live
 from ui.state import About, Phase, Reply, index_of, prompt
@@ -86,8 +86,7 @@ class Races:
             yield _told(key, notice=both("notice.bug"), running=False)
         finally:
             # Runs however the generator ends, also when Gradio closes it because the page has gone.
-            live.stop()
-            self.handlers.sessions.leave(live)
+            self.handlers.sessions.end("", live)
             self._live.pop(key, None)
 
     def _settings(
@@ -106,24 +105,16 @@ class Races:
         return replace(settings, params=params), corrections
 
     def _new(self, user: str, settings: Settings) -> Recording:
-        plain = replace(settings.params, num_speculative_tokens=0, drafter="none")
-        lanes = (
-            self._lane(LaneName.PLAIN, plain, settings.system),
-            self._lane(LaneName.SPECULATIVE, settings.params, settings.system),
-        )
+        lanes = race_lanes(self.handlers.facts(), settings.params, settings.system)
         made = datetime.now(UTC).date().isoformat()
         return Recording(self.recordings.new_id(), user, lanes, settings.system, made)
-
-    def _lane(self, name: LaneName, params: DecodingParams, system: str) -> Lane:
-        return Lane(name, self.handlers.about(params, system))
 
     async def _follow(
         self, live: Live, race: Race, key: str, recording: Recording, note: str
     ) -> AsyncGenerator[Patch, None]:
         """Messages until both lanes have ended; each repeats the blocks of the last few, because a page may miss some."""
         streams: dict[LaneName, Stream] = {LaneName.PLAIN: race.plain, LaneName.SPECULATIVE: race.speculative}
-        blocks: dict[LaneName, list[patches.Shown]] = {name: [] for name in streams}
-        sent = [dict.fromkeys(streams, 0)] * REPEATED  # where those of the last messages began, oldest first
+        sending = {name: patches.Sending() for name in streams}
         told, began = 0.0, time.monotonic()
         try:
             while recording.running:
@@ -133,23 +124,18 @@ class Races:
                     live.started = live.started or any(isinstance(event, Prefilled) for event in events)
                     for name, some in fresh.items():
                         recording = extend(recording, name, some)
-                        lane = recording.lane(name)
-                        assert lane is not None
-                        blocks[name] += patches.shown(lane.reply.blocks[len(blocks[name]) :])
                     self.recordings.put(recording)
-                    yield self._progress(live, key, recording, blocks, sent[0], note)
-                    sent = [*sent[1:], {name: len(some) for name, some in blocks.items()}]
+                    yield self._progress(live, key, recording, sending, note)
                     told = time.monotonic()
                 await asyncio.sleep(pace_s(time.monotonic() - began) if events else GLANCE_S)
         finally:
             self.recordings.put(closed(recording))
 
     def _progress(
-        self, live: Live, key: str, recording: Recording, blocks: Mapping[LaneName, list[patches.Shown]],
-        begin: Mapping[LaneName, int], note: str,
-    ) -> Patch:  # fmt: skip
+        self, live: Live, key: str, recording: Recording, sending: Mapping[LaneName, patches.Sending], note: str
+    ) -> Patch:
         """note: what has been said of this race, which stands again once it no longer waits."""
-        lanes = [_lane_shown(lane, begin[lane.name], blocks[lane.name][begin[lane.name] :]) for lane in recording.lanes]
+        lanes = [_lane_shown(lane, *sending[lane.name].more(lane.reply.blocks)) for lane in recording.lanes]
         ahead = self.handlers.sessions.ahead(live)
         waiting = both("log.waiting") + (f" · {both('log.ahead', count=ahead)}" if ahead else "")
         notice = note if live.started or not recording.running else waiting

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,8 +18,7 @@ from engine.errors import EngineError
 from engine.race import Race
 from ui import trace_file
 from ui.examples import ASSETS
-from ui.recordings import Lane, LaneName, Recording, extend
-from ui.state import About
+from ui.recordings import Lane, LaneName, Recording, extend, race_lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +48,7 @@ TAKES = (
 
 def record(engine: Engine, take: Take) -> Recording:
     """Runs one race to its end. Raises EngineError where a lane ends in an error."""
-    facts = engine.facts()
-
-    def lane(name: LaneName, params: DecodingParams) -> Lane:
-        about = About(facts.target, facts.weights, facts.kernel, facts.device, facts.exact, facts.context_len,
-                      facts.drafters, params)  # fmt: skip
-        return Lane(name, about)
-
-    plain = replace(take.params, num_speculative_tokens=0, drafter="none")
-    lanes = (lane(LaneName.PLAIN, plain), lane(LaneName.SPECULATIVE, take.params))
+    lanes = race_lanes(engine.facts(), take.params)
     made = datetime.now(UTC).date().isoformat()
     recording = Recording(take.name, take.prompt, lanes, made=made, title=take.title)
     with engine.race([Message("user", take.prompt)], take.params) as race:

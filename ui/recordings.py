@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from engine.config import DecodingParams
+from engine.engine import Facts
 from engine.events import Event, Finished, FinishReason
-from ui.state import About, Phase, Reply, Turn, advance
+from ui.state import About, Phase, Reply, Turn, advance, written_by
 
 CAPACITY = 100
 """Recordings kept; beyond it the one unused for longest is forgotten. Whoever still wants it opens it anew."""
@@ -90,6 +92,13 @@ def closed(recording: Recording) -> Recording:
         end = Finished(FinishReason.CANCELLED, lane.reply.text, lane.reply.token_ids)
         recording = extend(recording, lane.name, [end])
     return recording
+
+
+def race_lanes(facts: Facts | None, params: DecodingParams, system: str = "") -> tuple[Lane, Lane]:
+    """Both lanes of a race that begins. params: of the one with guesses; facts None: the engine is gone already."""
+    plain = replace(params, num_speculative_tokens=0, drafter="none")
+    written = [None if facts is None else written_by(facts, each, system) for each in (plain, params)]
+    return Lane(LaneName.PLAIN, written[0]), Lane(LaneName.SPECULATIVE, written[1])
 
 
 def of_turn(turn: Turn, recording_id: str) -> Recording:

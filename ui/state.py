@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from engine.config import DecodingParams, Message
+from engine.engine import Facts
 from engine.events import (
     Event,
     Finished,
@@ -117,6 +118,14 @@ class About:
     drafters: tuple[str, ...]
     params: DecodingParams
     system: str = ""
+
+
+def written_by(facts: Facts, params: DecodingParams, system: str = "") -> About:
+    """What a reply is written by, on that engine with those settings."""
+    return About(
+        facts.target, facts.weights, facts.kernel, facts.device, facts.exact, facts.context_len, facts.drafters,
+        params, system,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,10 +88,17 @@ function fillRace(words, temperature) {
 }
 
 // The recorded race, or the one of before the page was loaded again.
+let recordedOnce = null;
+
+// The blank page and the race begin with the same one, so it is asked for once.
+function recordedRace() {
+  return recordedOnce ??= openRecording({shipped: "chat"});
+}
+
 async function firstRace() {
   const before = stored("sessionStorage", RACE.kept);
   let found = before ? await openRecording({id: before}) : null;
-  if (!found || found.failed !== undefined) found = await openRecording({shipped: "chat"});
+  if (!found || found.failed !== undefined) found = await recordedRace();
   if (raceKey) return;  // somebody was quicker
   if (found.failed !== undefined) { raceSay(found.failed); return; }
   const runs = found.lanes.some((lane) => lane.phase !== "finished");
@@ -150,7 +157,7 @@ atStart(firstRace);
 async function firstGlance() {
   const viewer = viewers.get("glance");
   if (!viewer) return;
-  const found = await openRecording({shipped: "chat"});
+  const found = await recordedRace();
   if (found.failed !== undefined) { viewer.place.closest(".glance").hidden = true; return; }
   viewer.open(found, {play: !still.matches && root.dataset.tab === "chat", at: still.matches ? Infinity : 0});
 }

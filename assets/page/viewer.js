@@ -199,7 +199,6 @@ function makeViewer(place) {
     if (slot("saves")) slot("saves").hidden = live || !recording;
     markFirst(over);
     showMode();
-    place.dispatchEvent(new CustomEvent("greenlight:moment"));
   }
 
   function drawLane(lane) {
