@@ -53,7 +53,7 @@ onWatch("live", (message) => {
   const id = message.id ?? message.recording?.id ?? raceId;
   if (id !== raceId) store("sessionStorage", RACE.kept, raceId = id);
   if (message.recording) raceView().open(message.recording);
-  if (message.lanes && (raceView().id() !== message.id || !raceView().live(message))) fetchRace(message.id);
+  if (message.lanes && (raceView().id() !== message.id || !raceView().takeLive(message))) fetchRace(message.id);
   raceRuns(message.running);
 });
 
@@ -67,7 +67,7 @@ async function fetchRace(id) {
   raceHeard = Date.now();
   raceSay(found.failed ?? "");
   if (found.failed !== undefined) { if (raceView().id() === id) raceView().breakOff(); }
-  else if (raceView().id() === id) raceView().live(found);
+  else if (raceView().id() === id) raceView().takeLive(found);
   else raceView().open(found, {at: Infinity});
   raceRuns(raceKey !== "" && raceView().isLive());
 }

@@ -28,7 +28,7 @@ function makeViewer(place) {
   let frame = 0;
   let chosen = null;         // {lane, block, piece}: the token looked into
   let asking = 0;
-  let closed = new Map();    // panes that have come, by place
+  let panes = new Map();    // panes that have come, by place
   const lost = slot("lost").innerHTML;
 
   // ---- filling
@@ -38,7 +38,7 @@ function makeViewer(place) {
     live = shown.lanes.some((lane) => lane.phase !== "finished");
     clock = at;
     chosen = null;
-    closed = new Map();
+    panes = new Map();
     slot("lanes").replaceChildren();
     lanes = shown.lanes.map(addLane);
     tellWhat();
@@ -82,7 +82,7 @@ function makeViewer(place) {
   }
 
   // A message about a race that is running. False: something is missing, so everything should be fetched.
-  function live_(message) {
+  function takeLive(message) {
     const complete = message.lanes.map(grow).every(Boolean);
     live = lanes.some((lane) => lane.phase !== "finished");
     place.dataset.state = live ? "live" : "whole";
@@ -97,7 +97,7 @@ function makeViewer(place) {
 
   // Nobody will add to it any more, though no lane said that it has ended: it is played and saved as far as it came.
   function breakOff() {
-    live_({lanes: lanes.map(({name, rows}) => ({name, from: rows.length, blocks: [], phase: "finished"}))});
+    takeLive({lanes: lanes.map(({name, rows}) => ({name, from: rows.length, blocks: [], phase: "finished"}))});
   }
 
   // A sentence under the lanes; "" takes it away.
@@ -218,9 +218,9 @@ function makeViewer(place) {
     const whole = lane.phase === "finished" && upto === lane.rows.length;
     lane.node.dataset.phase = whole ? "finished" : upto ? "running" : "waiting";
     const speedNow = speedOf(lane);
-    put_(part("speed"), speedNow === null ? "–" : figure(speedNow));
-    put_(part("tokens"), String(lane.sums[upto]));
-    put_(part("clock"), `${(whole ? lane.ends[upto] : Math.min(clock, lane.ends[upto])).toFixed(2)} s`);
+    setText(part("speed"), speedNow === null ? "–" : figure(speedNow));
+    setText(part("tokens"), String(lane.sums[upto]));
+    setText(part("clock"), `${(whole ? lane.ends[upto] : Math.min(clock, lane.ends[upto])).toFixed(2)} s`);
     const most = Math.max(...lanes.map((one) => (one.phase === "finished" ? one.sums.at(-1) : one.most)), 1);
     part("bar").style.transform = `scaleX(${Math.min(1, lane.sums[upto] / most)})`;
     const foot = whole ? lane.foot : "";
@@ -239,7 +239,7 @@ function makeViewer(place) {
     slot("gain").hidden = !plain || !spec;
     if (!plain || !spec) return;
     const enough = [plain, spec].every((lane) => lane.sums[lane.shown] >= LEAST_TOKENS && speedOf(lane));
-    put_(slot("speedup"), enough ? `${(speedOf(spec) / speedOf(plain)).toFixed(2)}×` : "–");
+    setText(slot("speedup"), enough ? `${(speedOf(spec) / speedOf(plain)).toFixed(2)}×` : "–");
   }
 
   function markFirst(over) {
@@ -258,7 +258,7 @@ function makeViewer(place) {
     place.dataset.mode = mode;
   }
 
-  function put_(node, words) {
+  function setText(node, words) {
     if (node.textContent !== words) node.textContent = words;
   }
 
@@ -286,9 +286,9 @@ function makeViewer(place) {
 
   function fillRound(tries) {
     const key = [chosen.lane, chosen.block, chosen.piece].join("/");
-    if (closed.has(key)) {
+    if (panes.has(key)) {
       const held = slot("round").contains(document.activeElement) && (document.activeElement.dataset.action ?? "token");
-      slot("round").innerHTML = closed.get(key);
+      slot("round").innerHTML = panes.get(key);
       const same = [`[data-action="${held}"]:enabled`, "[data-piece][aria-current]", "[data-piece]"];  // the best that there is
       if (held) same.map((one) => slot("round").querySelector(one)).find(Boolean)?.focus();
       if (chosen.say) slot("say").textContent = slot("round").querySelector(".says")?.innerText ?? "";
@@ -301,7 +301,7 @@ function makeViewer(place) {
   function takeRound({id, lane, block, piece, html}) {
     if (id !== recording?.id || !html) return;
     const key = [lane, block, piece].join("/");
-    closed.set(key, html);
+    panes.set(key, html);
     if (chosen && key === [chosen.lane, chosen.block, chosen.piece].join("/")) { clearTimeout(asking); fillRound(0); }
   }
 
@@ -381,7 +381,7 @@ function makeViewer(place) {
 
   return {
     name, place, open, step, setPlaying, takeRound, choose, breakOff,
-    live: live_,
+    takeLive,
     id: () => recording?.id ?? null,
     recording: () => recording,
     isLive: () => live,
