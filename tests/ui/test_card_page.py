@@ -191,7 +191,8 @@ def test_a_card_while_the_reply_is_written_stays_and_never_scrolls(page: Visit, 
     engine.hold_after = 500
     page.send("hello")
     open_page = page.page
-    open_page.wait_for_function(
+    open_page.wait_for_function("() => document.querySelectorAll('.reply .t').length > 300")
+    assert open_page.evaluate(
         "() => { const log = document.querySelector('.log'); return log.scrollHeight > log.clientHeight + 200; }"
     )
     open_page.evaluate("() => { document.querySelector('.log').scrollTop = 30; }")

@@ -74,10 +74,10 @@ def test_until_one_is_run_the_reference_machine_speaks(when: Visit) -> None:
         source = says(when, name, "source")
         assert "Reference machine" in source and "Reference CPU" in source and "2025-01-02" in source
         assert says(when, name) and when.page.locator(of(name, "table")).count() >= 1
-    assert "about 6 users" in says(when, "rate")
+    assert "about 6.1 users" in says(when, "rate")
     when.page.locator(of("rate", ".plot")).first.scroll_into_view_if_needed()
     when.page.wait_for_selector(of("rate", ".plot .main-svg"), state="attached")
-    assert "about 6 users" in str(when.page.get_attribute(of("rate", ".plot"), "aria-label"))
+    assert "about 6.1 users" in str(when.page.get_attribute(of("rate", ".plot"), "aria-label"))
 
 
 def test_an_experiment_from_the_button_to_its_conclusion(when: Visit, engine: FakeEngine) -> None:
@@ -91,7 +91,7 @@ def test_an_experiment_from_the_button_to_its_conclusion(when: Visit, engine: Fa
     engine.gate.set()
     over(when, "rate")
     assert "measured for you" in says(when, "rate", "source") and "FakeCPU" in says(when, "rate", "source")
-    assert "about 6 users" in says(when, "rate") and when.page.is_enabled(of("rate", "[data-action=lab-run]"))
+    assert "about 6.1 users" in says(when, "rate") and when.page.is_enabled(of("rate", "[data-action=lab-run]"))
     assert when.page.is_hidden(of("rate", "[data-slot=going]"))
 
 
@@ -244,7 +244,7 @@ def test_in_chinese(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> No
     over(page, "rate")
     shown = page.page.inner_text(".view.when")
     assert (
-        "大约到 6 个用户" in shown
+        "大约到 6.1 个用户" in shown
         and "这台机器，刚为你测的" in shown
         and "Measure" not in shown
         and "users" not in shown
