@@ -14,6 +14,11 @@ MAX_K = 16
 QUANTS = ("auto", "gguf", "nf4", "int8", "bf16", "fp32")
 """How weights may be kept."""
 
+COMPUTE = ("auto", "bf16", "fp16", "fp32")
+"""Number formats that quantised layers multiply in."""
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
 ON_GRID = ("auto", "gguf")
 """Those that leave a GGUF's weights as they are, as the native kernels do."""
 
@@ -150,12 +155,15 @@ class DecodingParams:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What is loaded, and where. target: "embedded" (the default model), a local folder, or a hub id.
+    """What is loaded, and where. target: "embedded" (the default model), a local folder, a GGUF file, a hub
+    id, or a preset of `pairs`.
 
     drafter: "auto" (the head that was trained for the target, where there is one), "ngram" (neither head nor model),
     "none", or a head or a model (as target). threads None: from the CPU quota.
+    drafter_device: of a drafter model, "auto" for the target's (a head is always with its target).
     kernel: "native" (compiled on this machine), "torch", or "auto", native where it can be had.
-    quant: how the target's weights are kept: one of QUANTS; "auto" never rounds them further than they were.
+    quant, drafter_quant: how the weights are kept: one of QUANTS; "auto" never rounds them further than they were.
+    compute: what layers quantised by bitsandbytes multiply in: one of COMPUTE.
     max_new_tokens caps every request. cache_mib bounds the pool of KV caches. Raises InvalidParams.
     """
 
@@ -169,6 +177,9 @@ class EngineConfig:
     cache_mib: int = 512
     kernel: str = "auto"
     quant: str = "auto"
+    drafter_device: str = "auto"
+    drafter_quant: str = "auto"
+    compute: str = "auto"
 
     def __post_init__(self) -> None:
         if not self.target:
@@ -182,13 +193,17 @@ class EngineConfig:
                 f"drafter must be auto (the model's trained head and n-gram), ngram, none, or the name of a head or a "
                 f"model, not {name!r}: for a folder of that name write ./{name}.",
             )
-        if self.device not in ("auto", "cpu", "cuda", "mps"):
-            raise InvalidParams("device", f"device must be auto, cpu, cuda or mps, not {self.device!r}.")
+        for name in ("device", "drafter_device"):
+            if getattr(self, name) not in DEVICES:
+                raise InvalidParams(name, f"{name} must be auto, cpu, cuda or mps, not {getattr(self, name)!r}.")
+        if self.compute not in COMPUTE:
+            raise InvalidParams("compute", f"compute must be auto, bf16, fp16 or fp32, not {self.compute!r}.")
         if self.kernel not in ("auto", "native", "torch"):
             raise InvalidParams("kernel", f"kernel must be auto, native or torch, not {self.kernel!r}.")
-        if self.quant not in QUANTS:
-            names = ", ".join(QUANTS[:-1])
-            raise InvalidParams("quant", f"quant must be {names} or {QUANTS[-1]}, not {self.quant!r}.")
+        for name in ("quant", "drafter_quant"):
+            if getattr(self, name) not in QUANTS:
+                names = ", ".join(QUANTS[:-1])
+                raise InvalidParams(name, f"{name} must be {names} or {QUANTS[-1]}, not {getattr(self, name)!r}.")
         if self.kernel == "native" and self.quant not in ON_GRID:
             raise InvalidParams(
                 "quant",
