@@ -1,0 +1,186 @@
+"""A drafter model whose tokeniser is not the target's: it drafts text, and the text is encoded anew in the target's tokens.
+
+Universal assisted generation; string-level exact match of Timor et al., "Accelerating LLM inference with lossless
+speculative decoding algorithms for heterogeneous vocabularies", arXiv:2502.05202, algorithm 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from engine.config import Message, SamplingParams
+from engine.detokenise import LONGEST_CHARACTER
+from engine.drafters import GoOn, Offer, always
+from engine.errors import InvalidParams
+from engine.model import Cache, Model, Request, common_prefix
+from engine.randomness import Dice
+from engine.text import Tokenizer
+from engine.verify import Proposal
+
+ANCHORS = ("\n", ".", "|", "a")
+"""What text is put behind to be encoded as what follows, the first with which it does not grow together."""
+
+OWN_PER_DRAFT = 4
+"""The drafter's own tokens that one draft may take at most: a character of three bytes, say, and a word to spare."""
+
+SETTLE, LOOSE = 512, 128
+"""Reply text of so many characters is encoded once and for all but for its last so many, which new text may change."""
+
+
+class ReencodedDrafter:
+    """Drafts greedily in its own tokens, over its own cache; proposes what the target's tokeniser makes of that text.
+
+    The proposals are point masses, as those of a look-up. They leave the target's distribution as it is under both rules,
+    because they depend on nothing but the text so far: no number that is drawn for a token, nor for any later one, has
+    gone into a draft of it. For a draft d the rejection rule accepts with the target's p(d) and else draws from p without
+    d, which together is p; under shared noise d stands only where the target draws it by itself. So neither the
+    re-encoding, nor where a draft stops, nor how well the two vocabularies fit can do more than cost acceptance.
+
+    prompt_ids: the conversation in the drafter's own chat format and tokens, None for the text of the target's prompt. Where
+    the drafter ends its turn it proposes that the target does. It keeps silent while the reply ends inside a character.
+    """
+
+    name = "draft_model"
+    feature_layers: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        model: Model,
+        drafter_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        cache: Cache,
+        prompt_ids: Sequence[int] | None,
+    ) -> None:
+        self._model, self._cache = model, cache
+        self._own, self._target = drafter_tokenizer, target_tokenizer
+        self._prompt = None if prompt_ids is None else list(prompt_ids)
+        self._ending = ending(target_tokenizer)
+        self._reply = ReplyText(target_tokenizer, drafter_tokenizer)
+        self._broken = False  # its model has given what is no number
+        self.context_len: int | None = None
+        """In the target's tokens, and so not known before the drafter's own context is full."""
+
+    def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
+        if self._broken or ends_inside_character(self._target, ids):
+            return ()
+        return (Offer(self.name, self.name),)
+
+    def propose(
+        self,
+        offer: Offer,
+        ids: Sequence[int],
+        prompt_len: int,
+        features: Tensor | None,
+        k: int,
+        params: SamplingParams,
+        dice: Dice,
+        go_on: GoOn = always,
+    ) -> Proposal:
+        """Fewer than k where the drafter has nothing more to say, at the end of its context, and where its text makes fewer."""
+        if self._prompt is None:
+            self._prompt = _read_as_text(ids[:prompt_len], self._target, self._own)
+        context = self._prompt + self._reply.read(ids[prompt_len:])
+        room = self._model.context_len - len(context)
+        if room <= 0:
+            self.context_len = len(ids)
+            return Proposal()
+        if max(context, default=0) >= self._model.vocab_size:  # a name in the tokeniser that the model has no row for
+            self._broken = True
+            return Proposal()
+        drafts = self._drafted(context, k, min(room, OWN_PER_DRAFT * k))
+        # Nor may a draft be one that the target's tokeniser has a name for, but the target no row.
+        known = next((i for i, token_id in enumerate(drafts) if token_id >= self._target.vocab_size), len(drafts))
+        return Proposal(tuple(drafts[: min(k, known)]))
+
+    def _drafted(self, context: Sequence[int], k: int, room: int) -> list[int]:
+        """About k of the target's tokens, from at most `room` of the drafter's own."""
+        text, said, drafts = list(context), "", list[int]()
+        reader = self._own.detokeniser()
+        for token_id in text[-2 * LONGEST_CHARACTER :]:  # the drafts stand behind something
+            reader.push(token_id)
+        while len(drafts) < k and len(text) < len(context) + room:
+            [logits] = self._model.forward([Request(text, 1, self._cache)])
+            row = logits[0].numpy()
+            token_id = int(row.argmax())
+            if not math.isfinite(row[token_id]):
+                self._broken = True
+                break
+            if token_id in self._own.stop_ids:
+                end, stop_ids = self._ending
+                return (continued(self._target, said + end) if said or end else []) + stop_ids
+            if token_id in self._own.special:
+                break  # no text, so nothing that the target could say
+            text.append(token_id)
+            if new := reader.push(token_id):
+                said += new
+                drafts = continued(self._target, said)
+        return drafts
+
+
+class ReplyText:
+    """A reply in one tokeniser's ids, read in another's. The ids given to `read` only ever grow, or begin anew.
+
+    Encoding text in two pieces can give other ids than at once, never other text; pieces meet before a space if they can.
+    """
+
+    def __init__(self, written_in: Tokenizer, read_in: Tokenizer) -> None:
+        self._written_in, self._read_in = written_in, read_in
+        self._begin()
+
+    def _begin(self) -> None:
+        self._ids: list[int] = []
+        self._detokeniser = self._written_in.detokeniser()
+        self._settled: list[int] = []  # ids of the other tokeniser
+        self._loose = ""  # the text behind them
+
+    def read(self, ids: Sequence[int]) -> list[int]:
+        """All of the text that is complete, as what follows a prompt."""
+        if common_prefix(self._ids, ids) < len(self._ids):
+            self._begin()
+        for token_id in ids[len(self._ids) :]:
+            self._loose += self._detokeniser.push(token_id)
+            if len(self._loose) > SETTLE:
+                end = len(self._loose) - LOOSE
+                space = self._loose.rfind(" ", 1, end)
+                end = space if space > 0 else end
+                self._settled += continued(self._read_in, self._loose[:end])
+                self._loose = self._loose[end:]
+        self._ids = list(ids)
+        return self._settled + (continued(self._read_in, self._loose) if self._loose else [])
+
+
+def continued(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Ids of text in the midst of a text, where many tokenisers would put a space before it if it stood alone."""
+    for anchor in ANCHORS:
+        before, whole = tokenizer.encode(anchor), tokenizer.encode(anchor + text)
+        if whole[: len(before)] == before:
+            return whole[len(before) :]
+    return tokenizer.encode(text)
+
+
+def ends_inside_character(tokenizer: Tokenizer, ids: Sequence[int]) -> bool:
+    """Whether the last token leaves a character open. UTF-8 tells by the last few bytes alone."""
+    reader = tokenizer.detokeniser()
+    for token_id in ids[-LONGEST_CHARACTER:]:
+        reader.push(token_id)
+    return reader.flush() != ""
+
+
+def ending(tokenizer: Tokenizer) -> tuple[str, list[int]]:
+    """How a turn of this model ends: text and ids. The stop id is the one that its chat template ends a turn with."""
+    if tokenizer.stop_strings:
+        return tokenizer.stop_strings[0], []
+    try:
+        turns = tokenizer.encode_chat([Message("user", "a"), Message("assistant", "b"), Message("user", "c")])
+    except InvalidParams:
+        turns = []
+    stops = [token_id for token_id in turns if token_id in tokenizer.stop_ids] or sorted(tokenizer.stop_ids)
+    return "", stops[-1:]
+
+
+def _read_as_text(prompt: Sequence[int], target: Tokenizer, own: Tokenizer) -> list[int]:
+    """The prompt in the drafter's own tokens where nobody has its messages: its text, as what a user says."""
+    return own.encode_chat([Message("user", target.decode(prompt))])
