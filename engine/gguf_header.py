@@ -134,7 +134,24 @@ class _Reader:
             code = f"<{count}{SCALARS[inner]}"
             return list(struct.unpack(code, self._take(self._checked(struct.calcsize(code)))))
         self._checked(8 * count)
-        return [self._value(inner) for _ in range(count)]
+        return self._strings(count) if inner == STRING else [self._value(inner) for _ in range(count)]
+
+    def _strings(self, count: int) -> list[str]:
+        """A vocabulary has hundreds of thousands: those that lie wholly in the block at hand are taken without a call."""
+        found: list[str] = []
+        data, at = self._bytes, self._at
+        for _ in range(count):
+            begin = at + 8
+            end = begin + int.from_bytes(data[at:begin], "little")
+            if begin > len(data) or end > len(data):
+                self._at = at
+                found.append(self._string())
+                data, at = self._bytes, self._at
+            else:
+                found.append(data[begin:end].decode("utf-8", "replace"))
+                at = end
+        self._at = at
+        return found
 
     def _unknown(self, kind: int) -> Any:
         raise ValueError(f"it holds a value of type {kind}")
