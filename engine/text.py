@@ -151,10 +151,18 @@ class Tokenizer:
         return WindowDetokeniser(self._backend) if self._table is None else ByteDetokeniser(self._table, 0)
 
     def same_ids(self, other: Tokenizer) -> bool:
-        """Whether every id stands for the same token in both, so that one model can draft for the other."""
-        if self.special != other.special:
-            return False
-        return bool(self._backend.get_vocab(True) == other._backend.get_vocab(True))
+        """Whether every id that both have stands for the same token in both, so that one model can draft for the other.
+
+        One may have more ids behind those: tokens that were added later, or names for the padding of its weights.
+        """
+        shared = min(self.vocab_size, other.vocab_size)
+        return self._tokens_below(shared) == other._tokens_below(shared)
+
+    def _tokens_below(self, end: int) -> tuple[dict[str, int], dict[int, str]]:
+        """Ids by name, and the control tokens among them."""
+        vocab: dict[str, int] = self._backend.get_vocab(True)
+        special = {i: name for i, name in self.special.items() if i < end}
+        return {name: i for name, i in vocab.items() if i < end}, special
 
     def _piece(self, text: str, first: bool) -> list[int]:
         """Ids of text without control tokens. first: nothing stands before it in the prompt."""

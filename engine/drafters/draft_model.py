@@ -1,10 +1,15 @@
-"""Any smaller causal model with the target's tokeniser as the drafter (Leviathan et al., arXiv:2211.17192)."""
+"""Any smaller causal model with the target's tokeniser as the drafter (Leviathan et al., arXiv:2211.17192).
+
+Both may have rows of weights that only pad their vocabularies, and not the same number of them. Each knows its own real
+ids; drafts are drawn from those that both have, and their distribution is over the target's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from engine.config import SamplingParams
@@ -16,17 +21,27 @@ from engine.verify import Proposal
 
 
 class DraftModelDrafter:
-    """Draws token after token from its own model, over its own cache, aligned on read like the target's."""
+    """Draws token after token from its own model, over its own cache, aligned on read like the target's.
+
+    vocab_size: the target's real ids; None where they are as many as the model's own.
+    """
 
     name = "draft_model"
     feature_layers: tuple[int, ...] = ()
 
-    def __init__(self, model: Model, cache: Cache) -> None:
+    def __init__(self, model: Model, cache: Cache, vocab_size: int | None = None) -> None:
         self._model = model
         self._cache = cache
+        self._vocab_size = model.vocab_size if vocab_size is None else vocab_size
+        self._looked_at = 0  # so many ids are known to be the model's own
         self.context_len: int | None = model.context_len
 
     def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
+        """Nothing any more once the text holds an id that the model does not have."""
+        if self._vocab_size > self._model.vocab_size:
+            if max(ids[self._looked_at :], default=0) >= self._model.vocab_size:
+                return ()
+            self._looked_at = max(self._looked_at, len(ids))
         return (Offer(self.name, self.name),)
 
     def propose(
@@ -46,6 +61,7 @@ class DraftModelDrafter:
         confidences: tuple[float, ...] = ()
         while len(rows) < k and (not rows or go_on(confidences)):
             [logits] = self._model.forward([Request(text, 1, self._cache)])
+            logits = _over(logits, self._vocab_size)
             probs = probabilities(logits, text, prompt_len, params)
             text.append(dice.draw(probs[0], len(text), Purpose.DRAFT))
             rows.append(probs)
@@ -55,3 +71,10 @@ class DraftModelDrafter:
             return Proposal()
         drafts = tuple(text[len(ids) :])
         return Proposal(drafts, torch.cat(rows), raw, confidences, drafts)
+
+
+def _over(logits: Tensor, vocab_size: int) -> Tensor:
+    """[n, the model's ids] -> [n, vocab_size]: what the target does not have is cut off, what the model does not have has no
+    chance."""
+    missing = vocab_size - logits.shape[1]
+    return F.pad(logits, (0, missing), value=float("-inf")) if missing else logits  # pad by less than nothing cuts
