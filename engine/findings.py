@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from string import Formatter
 
+from engine.errors import LoadError
+
 
 class Verdict(StrEnum):
     """What comes of loading it; of several findings the worst counts."""
@@ -50,6 +52,9 @@ SENTENCES: dict[str, Sentence] = {
         CANNOT,
         "There is no model {name}.",
         "Check its spelling: a folder, a .gguf file, a hub id such as owner/model, the name of a pair, or embedded.",
+    ),
+    "not_a_model": Sentence(
+        CANNOT, "{name} is a file of another kind.", "Name a .gguf file, or the folder of a model as safetensors."
     ),
     "offline": Sentence(
         CANNOT,
@@ -139,6 +144,11 @@ SENTENCES: dict[str, Sentence] = {
         "The pair needs about {needs}, and {free} of {where} is free.",
         "Choose a smaller pair, a closer quantisation (nf4), or close other programs.",
     ),
+    "memory_beside": Sentence(
+        CANNOT,
+        "The pair needs about {needs}, and {free} of {where} is free while the pair in use is still loaded.",
+        "It fits alone: start Greenlight anew with this pair.",
+    ),
     "memory_tight": Sentence(
         SLOW,
         "The pair needs about {needs}, and {free} of {where} is free: that is tight.",
@@ -156,7 +166,7 @@ SENTENCES: dict[str, Sentence] = {
         "Choose auto where memory allows.",
     ),
     "dequantised": Sentence(
-        FITS, "{name} ({types}) is dequantised to bf16: {mib} in memory instead of {file_mib}."
+        FITS, "The numbers of {name} ({types}) cannot be multiplied as they are: dequantised they take {mib} instead of {file_mib}."
     ),
     "own_grid": Sentence(FITS, "{name} runs on the GGUF's own numbers ({types})."),
     "requantised": Sentence(
@@ -184,9 +194,13 @@ SENTENCES: dict[str, Sentence] = {
     "tokenisers_unread": Sentence(
         FITS, "Whether {drafter} and {target} share a tokeniser shows when they are loaded."
     ),
+    "tokenisers_cut_otherwise": Sentence(
+        FITS,
+        "{drafter} and {target} share their tokens and cut some text differently: a few more drafts may be rejected.",
+    ),
     "padded_vocabulary": Sentence(
         FITS,
-        "Both know the same {size} tokens; their weights have {target_rows} and {drafter_rows} rows. "
+        "{target} and {drafter} share {size} tokens; their weights have {target_rows} and {drafter_rows} rows. "
         "The rows beyond are padding, and never written.",
     ),
     "head_of_another_target": Sentence(
@@ -210,15 +224,22 @@ SENTENCES: dict[str, Sentence] = {
 }  # fmt: skip
 
 
-def found(code: str, level: Verdict | None = None, **values: str) -> Finding:
-    """A finding with its sentences filled in. level: another than the table's. Raises KeyError for an unknown code or a
-    value that is missing."""
+def found(code: str, /, **values: str) -> Finding:
+    """A finding with its sentences filled in. Raises KeyError for an unknown code or a value that is missing."""
     sentence = SENTENCES[code]
     message, advice = (text.format(**values) for text in (sentence.message, sentence.advice))
-    return Finding(code, level or sentence.level, message, advice, tuple(values.items()))
+    return Finding(code, sentence.level, message, advice, tuple(values.items()))
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:
     """FITS where there are none."""
     order = list(Verdict)
     return max((finding.level for finding in findings), key=order.index, default=Verdict.FITS)
+
+
+class Refused(LoadError):
+    """A model that cannot be loaded, found out from what it says of itself. finding: why, and what to try."""
+
+    def __init__(self, code: str, /, **values: str) -> None:
+        self.finding = found(code, **values)
+        super().__init__(f"{self.finding.message} {self.finding.advice}".strip())

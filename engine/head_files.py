@@ -20,12 +20,9 @@ from torch import Tensor
 
 from engine.eagle3 import FIRST, HeadConfig, Weights
 from engine.errors import LoadError
-from engine.llama_shape import LlamaShape, refusal
+from engine.kinds import HEAD_FORMAT, default_features, is_head_config, refusal
+from engine.llama_shape import LlamaShape
 from engine.places import PICKLE
-
-FORMAT = "eagle3"
-ORIGINAL = "LlamaForCausalLMEagle3"
-"""What the architecture is called in the layout of the first EAGLE-3 heads."""
 
 LARGEST = {"num_hidden_layers": 64, "hidden_size": 2**16, "head_dim": 2**16, "max_position_embeddings": 2**24}
 """What no head exceeds: a wrong number must not fill the memory with tables before it is found out."""
@@ -54,9 +51,7 @@ def is_head(folder: Path) -> bool:
         config = json.loads((folder / "config.json").read_text("utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(config, dict) and (
-        config.get("speculators_model_type") == FORMAT or ORIGINAL in str(config.get("architectures"))
-    )
+    return is_head_config(config)
 
 
 def read_head(folder: Path, layers: int, hidden: int, vocab_size: int) -> HeadFile:
@@ -143,11 +138,6 @@ def _original(about: dict[str, Any], layers: int) -> HeadConfig:
     return HeadConfig(shape, int(about.get("draft_vocab_size") or about["vocab_size"]), default_features(layers))
 
 
-def default_features(layers: int) -> tuple[int, ...]:
-    """Where a head does not say which layers it reads (EAGLE-3's own code, and vLLM)."""
-    return 2, layers // 2, layers - 3
-
-
 def _check_fit(folder: Path, config: HeadConfig, hidden: int, vocab_size: int, layers: int) -> None:
     made_for = f" (it was made for {config.target})" if config.target else ""
     shape = config.shape
@@ -227,7 +217,7 @@ def write_head(
         "architectures": list(target_config.get("architectures") or ["LlamaForCausalLM"]),
     }
     about = {
-        "speculators_model_type": FORMAT,
+        "speculators_model_type": HEAD_FORMAT,
         "architectures": ["Eagle3Speculator"],
         "speculators_version": "0.9.0",
         "draft_vocab_size": config.draft_vocab_size,
@@ -238,7 +228,7 @@ def write_head(
         "eagle_aux_hidden_state_layer_ids": list(config.feature_layers),
         "transformer_layer_config": layer,
         "speculators_config": {
-            "algorithm": FORMAT,
+            "algorithm": HEAD_FORMAT,
             "default_proposal_method": "greedy",
             "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 3}],
             "verifier": verifier,

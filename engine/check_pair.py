@@ -1,0 +1,85 @@
+"""What there is to say of a checked model by itself, and of how a drafter goes with its target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.check_plan import size_text
+from engine.config import EngineConfig
+from engine.findings import Finding, found
+from engine.memory import MIB
+from engine.model_facts import Headers
+
+SHORT_CONTEXT = 2048
+
+
+def alone(model: Headers, is_target: bool) -> Iterator[Finding]:
+    """What there is to say of a model by itself."""
+    if model.reason is not None:
+        yield model.reason
+    if not model.here:
+        yield found("download", name=model.name, size=size_text(model.file_bytes / MIB))
+    if is_target and not model.chat:
+        yield found("no_chat_template", name=model.name)
+    if is_target and model.reason is None and model.context_len < SHORT_CONTEXT:
+        yield found("context_short", name=model.name, context=f"{model.context_len}")
+
+
+def drafting_of(config: EngineConfig, target: Headers | None, drafter: Headers | None, findings: list[Finding]) -> str:
+    """Who will draft and in which tokens, as `check.Report.drafting`; what speaks against it goes to `findings`."""
+    if config.drafter == "none":
+        return "none"
+    if drafter is None:
+        return "ngram"
+    if drafter.head is not None:
+        findings += _head_fits(target, drafter) if target is not None else ()
+        return "head"
+    if target is None or target.head is not None:
+        return "same ids"
+    if drafter.context_len < target.context_len:
+        findings.append(
+            found(
+                "drafter_context_shorter",
+                drafter=drafter.name,
+                target=target.name,
+                short=f"{drafter.context_len}",
+                long=f"{target.context_len}",
+            )
+        )
+    return _same_tokens(target, drafter, findings)
+
+
+def _same_tokens(target: Headers, drafter: Headers, findings: list[Finding]) -> str:
+    """As `Tokenizer.same_ids` will find when both are loaded, and what it means."""
+    names = {"target": target.name, "drafter": drafter.name}
+    if target.tokens is None or drafter.tokens is None:
+        findings.append(found("tokenisers_unread", **names))
+        return "same ids"
+    shared = min(target.vocab_size or 0, drafter.vocab_size or 0)
+    if not target.tokens.same_ids(drafter.tokens, shared):
+        findings.append(found("tokenisers_differ", **names))
+        return "re-encoded"
+    cuts = {tokens.behaviour for tokens in (target.tokens, drafter.tokens)} - {""}
+    if len(cuts) > 1:
+        findings.append(found("tokenisers_cut_otherwise", **names))
+    if target.vocab_rows != drafter.vocab_rows:
+        rows = {"target_rows": f"{target.vocab_rows}", "drafter_rows": f"{drafter.vocab_rows}"}
+        findings.append(found("padded_vocabulary", **names, size=f"{shared}", **rows))
+    return "same ids"
+
+
+def _head_fits(target: Headers, head: Headers) -> Iterator[Finding]:
+    facts = head.head
+    assert facts is not None
+    sizes = (
+        ("hidden size", facts.hidden, target.hidden),
+        ("vocabulary", facts.vocabulary, target.vocab_rows),
+        ("last layer", max(facts.layers_of(target.layers)), target.layers),
+    )
+    for what, theirs, ours in sizes:
+        if theirs != ours if what != "last layer" else theirs > ours:
+            yield found("head_size", head=head.name, target=target.name, what=what, theirs=f"{theirs}", ours=f"{ours}")
+            return
+    made_for, name = (text.rpartition("/")[2].lower() for text in (facts.target, target.name))
+    if made_for and not name.startswith(made_for):
+        yield found("head_of_another_target", head=head.name, target=target.name, made_for=facts.target)

@@ -1,0 +1,123 @@
+"""How a checked pair would be kept in memory, and how much of it that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from engine import memory
+from engine.config import ON_GRID
+from engine.errors import LoadError
+from engine.fetch import cache_folder
+from engine.findings import Finding, found
+from engine.hardware import processor
+from engine.memory import MIB, Machine
+from engine.model_facts import Headers
+from engine.places import EMBEDDED
+from engine.records import read_record
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A model and how it would be kept. kept: the format of its matrices, dense: of everything else (see `memory`)."""
+
+    model: Headers
+    device: str
+    kept: str
+    dense: str
+
+    @property
+    def weights_mib(self) -> float:
+        if self.model.head is not None:
+            return memory.head_mib(self.model, self.dense)
+        return memory.weights_mib(self.model, self.kept, self.device, self.dense)
+
+    @property
+    def read_mib(self) -> float:
+        """What one token reads: of a separate embedding only a row."""
+        apart = 0 if self.model.tied or self.model.head is not None else self.model.embedding
+        return self.weights_mib - apart * memory.NUMBER_BYTES[self.dense] / MIB
+
+
+def plan(model: Headers, device: str, quant: str, kernel: str, machine: Machine, findings: list[Finding]) -> Plan:
+    """How it would be kept; what there is to say of that goes to `findings`."""
+    dense = memory.dense_on(device, machine)
+    on_grid = model.grid and device == "cpu"
+    if kernel == "native" and not (on_grid and quant in ON_GRID):
+        findings.append(found("no_native", name=model.name, device=device))
+    if quant == "auto" or model.head is not None:
+        kept = "gguf" if on_grid else dense if model.head or device != "cpu" else _quickest(model) or dense
+    elif (quant == "gguf" and not on_grid) or (quant in memory.REQUANTISED and device == "mps"):
+        usable = dense if device == "cpu" else "bf16"
+        findings.append(found("quant_refused", name=model.name, quant=quant, device=device, usable=usable))
+        kept = dense
+    else:
+        kept = quant
+        findings += _requantised(model, quant, device, machine)
+    if kept == "gguf":  # its keys and values are kept in 16 bits
+        dense = "fp16"
+    made = Plan(model, device, kept, dense)
+    if model.source == "gguf" and model.reason is None and quant in ON_GRID:
+        types = ", ".join(name for name, _ in model.formats if name != "F32") or "F32"
+        sizes = {"mib": size_text(made.weights_mib), "file_mib": size_text(model.file_bytes / MIB)}
+        same = kept == "gguf"
+        findings.append(
+            found("own_grid" if same else "dequantised", name=model.name, types=types, **({} if same else sizes))
+        )
+    return made
+
+
+def _requantised(model: Headers, quant: str, device: str, machine: Machine) -> Iterator[Finding]:
+    if quant not in memory.REQUANTISED:
+        return
+    again = model.source in (EMBEDDED, "gguf")
+    yield found("requantised_again" if again else "requantised", name=model.name, quant=quant)
+    if not machine.bitsandbytes:
+        yield found("bitsandbytes", quant=quant)
+    if quant == "nf4" and device == "cpu" and not machine.bf16:
+        yield found("nf4_on_cpu")
+
+
+def _quickest(model: Headers) -> str | None:
+    """What `quickest` found out for layers of this shape, when such a model was loaded here before."""
+    key = "|".join([processor(), version("torch"), f"{(model.mlp, model.hidden)}", "bf16,fp32"])
+    try:
+        kept = read_record(cache_folder() / "native" / "linear.json").get(key)
+    except LoadError:
+        return None
+    return kept if kept in ("bf16", "fp32") else None
+
+
+PARTS = ("target", "drafter", "cache", "features", "working", "loading")
+
+
+def parts(plans: list[Plan]) -> dict[str, dict[str, float]]:
+    """MiB by device and part (of PARTS). plans: the target's, then the drafter's."""
+    found_parts: dict[str, dict[str, float]] = {}
+
+    def add(device: str, part: str, mib: float) -> None:
+        on_device = found_parts.setdefault(device, {})
+        on_device[part] = on_device.get(part, 0.0) + mib
+
+    for plan in plans:
+        model, device, dense = plan.model, plan.device, plan.dense
+        is_target = plan is plans[0]
+        tokens = min(model.context_len, plans[0].model.context_len, memory.CONVERSATION)
+        add(device, "target" if is_target else "drafter", plan.weights_mib)
+        add(device, "cache", memory.cache_mib(model, tokens, dense))
+        if model.head is not None:
+            layers = len(model.head.layers_of(plans[0].model.layers))
+            add(device, "features", memory.features_mib(plans[0].model, layers, tokens, dense))
+        if is_target:
+            add(device, "working", memory.working_mib(model, device, dense))
+        add(device, "loading", memory.loading_mib(model, plan.kept, device, dense))
+    return found_parts
+
+
+def size_text(mib: float) -> str:
+    return f"{mib / 1024:.1f} GiB" if mib >= 1000 else f"{mib:.0f} MiB"
+
+
+def count_text(numbers: float) -> str:
+    return f"{numbers / 1e9:.1f} billion" if numbers >= 1e9 else f"{numbers / 1e6:.0f} million"
