@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from engine import eagle3
+from engine.devices import fetched, moved, sent
 from engine.eagle3 import HeadConfig, Weights
 from engine.llama_shape import rope_tables
 from engine.model import Cache, Span, attend
@@ -27,16 +28,16 @@ class TorchHead:
         dtype: torch.dtype,
     ) -> None:
         self.config, self.ids, self.device = config, ids, device
-        self._weights = {name: tensor.to(device, dtype) for name, tensor in weights.items()}
+        self._weights = {name: moved(tensor, device, dtype) for name, tensor in weights.items()}
         self._embed, self._dtype = embed, dtype
-        self._cosine, self._sine = (table.to(device, dtype) for table in rope_tables(config.shape))
+        self._cosine, self._sine = (moved(table, device, dtype) for table in rope_tables(config.shape))
 
     def join(self, features: Tensor) -> Tensor:
         return eagle3.join(self._weights, self.config, features.to(self._dtype))
 
     def run(self, token_ids: Tensor, state: Tensor, begin: int, cache: Cache, keys_only: bool = False) -> Tensor:
         config, weights, shape = self.config, self._weights, self.config.shape
-        embedded = self._embed(token_ids.to(self.device)).to(self._dtype)
+        embedded = self._embed(sent([token_ids.tolist()], self.device)[0]).to(self._dtype)
         at = slice(begin, begin + len(token_ids))
         span = Span(cache, 0, begin, len(token_ids))
         for n in range(shape.layers):
@@ -63,4 +64,4 @@ class TorchHead:
         return likeliest(logits[0])
 
     def logits(self, state: Tensor) -> Tensor:
-        return eagle3.logits(self._weights, self.config, state).float().cpu()
+        return fetched(eagle3.logits(self._weights, self.config, state))

@@ -67,6 +67,7 @@ def find_head(drafter: str, target: str, offline: bool, progress: Progress) -> P
 
 def load_head(folder: Path, target: Loaded, threads: int) -> ReadyHead:
     """Raises LoadError where the head does not fit the target, or its files are not what they should be."""
+    from engine.devices import moved
     from engine.head_files import read_head
 
     network = target.network
@@ -80,10 +81,11 @@ def load_head(folder: Path, target: Loaded, threads: int) -> ReadyHead:
         config = replace(file.config, draft_vocab_size=int(known.sum()))
         file = replace(file, config=config, weights=file.weights | rows, ids=file.ids[known])
     embed = network.embedded
-    if (table := file.embedding) is not None:
+    if file.embedding is not None:
+        table = moved(file.embedding, network.device)  # where the ids are, or each draft would fetch them back
 
         def embed(token_ids: Tensor) -> Tensor:
-            return table[token_ids.cpu()]
+            return table[token_ids]
 
     head = _head(file.config, file.weights, file.ids, embed, network, threads)
     return ReadyHead(head, network.vocab_size, _stranger(file.config.target, target.name))
@@ -101,6 +103,7 @@ def _head(
 ) -> Head:
     import torch
 
+    from engine.devices import moved
     from engine.head import TorchHead
     from engine.native.llama import NativeLlama
 
@@ -111,7 +114,7 @@ def _head(
             return NativeHead(config, weights, ids, embed, network.kernels, threads)
         except LoadError:  # of a shape that the kernels do not run: torch does
             pass
-    dtype = torch.float32 if network.device.type == "cpu" else network.embedded(ids[:1].to(network.device)).dtype
+    dtype = torch.float32 if network.device.type == "cpu" else network.embedded(moved(ids[:1], network.device)).dtype
     return TorchHead(config, weights, ids, embed, network.device, dtype)
 
 

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.devices import moved
 from engine.errors import LoadError
 from engine.linear import Builder, Linear, Weight
 from engine.llama_shape import LlamaShape, rope_tables
@@ -144,7 +145,7 @@ class LeanLlama:
             cosine, sine = rope_tables(self.shape, len(self._cosine), len(self._cosine) + TABLE)
             more = torch.cat([cosine, cosine], dim=-1), torch.cat([-sine, sine], dim=-1)
             self._cosine, self._sine = (
-                torch.cat([table, part[:, None].to(table)])
+                torch.cat([table, moved(part[:, None], self.device, table.dtype)])
                 for table, part in zip((self._cosine, self._sine), more, strict=True)
             )
         return self._cosine[positions], self._sine[positions]

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine import sampling
+from engine.devices import fetched, sent, synchronize
 from engine.errors import EngineError
 
 BLOCK = 256
@@ -254,11 +255,11 @@ class Model:
             owners.append(index)
             wanted.append(range(len(rows) + min(first_wanted, count), len(rows) + count))
             rows.extend(request.ids[begin : begin + count])
-        device = self.network.device
-        positions = torch.cat([torch.arange(s.begin, s.begin + s.count) for s in spans]).to(device)
-        logit_rows = torch.tensor([row for part in wanted for row in part], dtype=torch.long, device=device)
-        logits = self.network(torch.tensor(rows, dtype=torch.long, device=device), positions, spans, logit_rows)
-        logits = logits[:, : self.vocab_size].float().cpu()
+        at = [position for span in spans for position in range(span.begin, span.begin + span.count)]
+        token_ids, positions, logit_rows = sent(
+            [rows, at, [row for part in wanted for row in part]], self.network.device
+        )
+        logits = fetched(self.network(token_ids, positions, spans, logit_rows)[:, : self.vocab_size])
         for owner, span in zip(owners, spans, strict=True):
             span.cache.ids.extend(requests[owner].ids[span.begin : span.begin + span.count])
         split = torch.split(logits, [len(part) for part in wanted])
@@ -266,8 +267,7 @@ class Model:
 
     def synchronize(self) -> None:
         """Wait for the device, so that a clock read next means something. Nothing to do on a CPU."""
-        if self.network.device.type == "cuda":
-            torch.cuda.synchronize(self.network.device)
+        synchronize(self.network.device)
 
 
 class CachePool:

@@ -136,7 +136,7 @@ def _penalised(logits: Tensor, history: Sequence[int], prompt_len: int, params: 
         return logits
     scores = logits.clone()
     n, vocab_size = scores.shape
-    ids = torch.as_tensor(history, dtype=torch.long, device=scores.device)
+    ids = torch.as_tensor(history, dtype=torch.long)
     for i in range(n):
         row, seen = scores[i], ids[: len(ids) - (n - 1 - i)]
         if params.repetition_penalty != 1.0:
@@ -155,6 +155,6 @@ def _biased(scores: Tensor, params: SamplingParams) -> Tensor:
     """Add the biases; -100 is a ban."""
     if not params.logit_bias:
         return scores
-    ids = torch.tensor([token_id for token_id, _ in params.logit_bias], device=scores.device)
+    ids = torch.tensor([token_id for token_id, _ in params.logit_bias])
     biases = [float("-inf") if bias <= -100.0 else bias for _, bias in params.logit_bias]
-    return scores.index_add(-1, ids, torch.tensor(biases, device=scores.device).expand(len(scores), -1))
+    return scores.index_add(-1, ids, torch.tensor(biases).expand(len(scores), -1))

@@ -142,6 +142,8 @@ def load(folder: Path, dtype: str, device: str) -> Any:
     import torch
     import transformers
 
+    from engine.devices import moved
+
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
@@ -151,7 +153,7 @@ def load(folder: Path, dtype: str, device: str) -> Any:
         )  # fmt: skip
     except Exception as error:  # damaged files fail in many ways, and each of them is this sentence
         raise EngineError(f"transformers cannot load {folder} ({first_line(error)}).") from error
-    model = model.eval().to(device)
+    model = moved(model.eval(), device)
     # No end token: so many tokens as are asked for, without the cost of a filter that forbids it.
     model.generation_config = transformers.GenerationConfig(do_sample=False, pad_token_id=0)
     return model
@@ -181,7 +183,9 @@ def play(model: Any, job: Job, lookup: int | None = None) -> Turn:
     """One greedy reply of exactly job.tokens tokens. Raises EngineError."""
     import torch
 
-    ids = torch.tensor([job.ids], device=model.device)
+    from engine.devices import sent
+
+    ids = sent([job.ids], model.device)[0][None]
     arrivals = Arrivals()
     try:
         with torch.inference_mode():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from engine.config import SamplingParams
+from engine.devices import fetched
 from engine.model import Cache, Model, Request
 from engine.randomness import inverse_cdf
 from engine.sampling import probabilities
@@ -125,7 +126,7 @@ def turns_in_circles(ids: Sequence[int]) -> bool:
 
 def _spoken(lane: Lane, with_states: bool) -> Spoken:
     dialogue = Dialogue(tuple(lane.ids), len(lane.turn.ids), lane.turn.params.temperature)
-    states = lane.cache.features(0, len(lane.ids)).float().cpu().numpy().copy() if with_states else None
+    states = fetched(lane.cache.features(0, len(lane.ids))).numpy().copy() if with_states else None
     return Spoken(dialogue, states)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.devices import fetched
 from engine.errors import EngineError
 from engine.model import Cache, Model, Request
 from engine.train.dialogues import Dialogue, digest, line_of, parsed
@@ -153,4 +154,4 @@ def fill(
 def _states(model: Model, dialogue: Dialogue, layers: Sequence[int]) -> Array:
     cache = Cache(layers)
     model.forward([Request(dialogue.ids, 0, cache)])
-    return cache.features(0, len(dialogue.ids)).float().cpu().numpy()
+    return fetched(cache.features(0, len(dialogue.ids))).numpy()
