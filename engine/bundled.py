@@ -1,4 +1,7 @@
-"""The default model, without transformers: on the native kernels, or on torch's over the very same quants."""
+"""GGUF files without transformers: their tokeniser, and where their own numbers are run, the whole model.
+
+On the native kernels, or on torch's over the very same quants.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tokenizers
+from jinja2.exceptions import TemplateError
 
 from engine.errors import LoadError
+from engine.gguf_rope import speeds
 from engine.hardware import pick_dtype
 from engine.loaded import Loaded, chosen, finished
 from engine.places import Place, first_line
@@ -18,41 +23,82 @@ from engine.text import Tokenizer, build_tokenizer
 if TYPE_CHECKING:
     from engine.linear import Kind, Weight
     from engine.llama import LeanLlama
+    from engine.llama_shape import LlamaShape
     from engine.native import Kernels
 
 
 def load_bundled(place: Place, kernels: Kernels | None, quant: str, where: Any, threads: int) -> Loaded:
     """From a folder made by `convert` in the form TILES. kernels: None for torch's own. Raises LoadError."""
+    tokenizer = read_tokenizer(place)
     try:
-        config, tokens, generation = (
-            json.loads((place.folder / f"{name}.json").read_text("utf-8"))
-            for name in ("config", "tokenizer_config", "generation_config")
-        )
-        template = compiled_template(
-            tokens["chat_template"], place.name, bos_token=tokens["bos_token"], eos_token=tokens["eos_token"]
-        )
-        backend = tokenizers.Tokenizer.from_file(str(place.folder / "tokenizer.json"))
-        tokenizer = build_tokenizer(
-            backend, template, generation["eos_token_id"], config["bos_token_id"], config["vocab_size"]
-        )
+        config = _json(place, "config")
         if kernels is not None:
             return _native(place, config, tokenizer, kernels, threads)
         kind = chosen(quant, place, where, (config["intermediate_size"], config["hidden_size"]))
         network = _lean(place.folder, config, kind, where)
     except (OSError, ValueError, KeyError) as error:
-        raise LoadError(
-            f"{place.name} cannot be loaded ({first_line(error)}): delete the cache and start again."
-        ) from error
+        raise _damaged(place, error) from error
+    network.vocab_size = tokenizer.vocab_size
     return finished(network, tokenizer, place, kind, network.shape.context_len, threads)
 
 
+def read_tokenizer(place: Place) -> Tokenizer:
+    """Of a folder made by `convert`. Raises LoadError."""
+    try:
+        config, tokens, generation = (
+            _json(place, name) for name in ("config", "tokenizer_config", "generation_config")
+        )
+        template = tokens.get("chat_template")
+        named = {name: tokens[name] for name in ("bos_token", "eos_token") if tokens.get(name)}
+        render = compiled_template(template, place.name, **named) if template else None
+        backend = tokenizers.Tokenizer.from_file(str(place.folder / "tokenizer.json"))
+        bos = backend.token_to_id(named["bos_token"]) if "bos_token" in named else None
+        return build_tokenizer(backend, render, generation["eos_token_id"], bos, config["vocab_size"])
+    except TemplateError as error:
+        raise LoadError(
+            f"The chat template of {place.name} cannot be read ({first_line(error)}): choose another file."
+        ) from error
+    except Exception as error:  # the library of tokenisers has no error of its own
+        raise _damaged(place, error) from error
+
+
+def runs_natively(place: Place) -> bool:
+    """Whether the native kernels know this model's kind and sizes. place: with tiles. Raises LoadError."""
+    from engine.native.tiles import GROUP, LANES
+
+    try:
+        config = _json(place, "config")
+        heads, dim = config["num_attention_heads"], config["head_dim"]
+    except (OSError, ValueError, KeyError) as error:
+        raise _damaged(place, error) from error
+    return bool(config["model_type"] == "llama" and dim % LANES == 0 and heads * dim % GROUP == 0)
+
+
+def _json(place: Place, name: str) -> Any:
+    return json.loads((place.folder / f"{name}.json").read_text("utf-8"))
+
+
+def _damaged(place: Place, error: Exception) -> LoadError:
+    return LoadError(f"{place.name} cannot be loaded ({first_line(error)}): delete the cache and start again.")
+
+
+def _shape(config: dict[str, Any]) -> LlamaShape:
+    from engine.llama_shape import LlamaShape
+
+    rope = config["rope_parameters"]
+    plain = rope["rope_type"] == "default"
+    return LlamaShape.read(config, None if plain else (speeds(rope, config["head_dim"]), 1.0))
+
+
 def _native(place: Place, config: dict[str, Any], tokenizer: Tokenizer, kernels: Kernels, threads: int) -> Loaded:
+    from safetensors.torch import load_file
+
     from engine.exactness import remembered
-    from engine.fetch import DEFAULT_MODEL, cache_folder
+    from engine.fetch import cache_folder
     from engine.native.llama import NativeLlama
 
-    network = NativeLlama.load(place.folder, config, kernels, threads)
-    key = f"{DEFAULT_MODEL.file_sha256}-{kernels.key}-{threads}"
+    network = NativeLlama(_shape(config), load_file(place.folder / "tiles.safetensors"), kernels, threads)
+    network.vocab_size = tokenizer.vocab_size
     return Loaded(
         network=network,
         tokenizer=tokenizer,
@@ -61,7 +107,7 @@ def _native(place: Place, config: dict[str, Any], tokenizer: Tokenizer, kernels:
         kernel=f"native integer kernel, {kernels.path}",
         context_len=network.shape.context_len,
         device="cpu",
-        exact=remembered(network, cache_folder() / "native", key),
+        exact=remembered(network, cache_folder() / "native", f"{place.digest}-{kernels.key}-{threads}"),
     )
 
 
@@ -72,7 +118,6 @@ def _lean(folder: Path, config: dict[str, Any], kind: Kind, where: Any) -> LeanL
     from engine.convert import read_tiles
     from engine.linear import DTYPES, KINDS, values
     from engine.llama import LeanLlama
-    from engine.llama_shape import LlamaShape
 
     on_cpu = where.type == "cpu"
     plain = DTYPES.get(kind.name, DTYPES[pick_dtype(where)])
@@ -83,4 +128,4 @@ def _lean(folder: Path, config: dict[str, Any], kind: Kind, where: Any) -> LeanL
         weights[name] = blocks if on_cpu else values(blocks).to(where, plain)
     head = KINDS["gguf" if on_cpu else pick_dtype(where)] if kind.requantises else kind
     hidden = torch.float32 if on_cpu else plain
-    return LeanLlama(LlamaShape.read(config), weights, kind.build, head.build, dtype=hidden, device=where)
+    return LeanLlama(_shape(config), weights, kind.build, head.build, dtype=hidden, device=where)

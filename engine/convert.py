@@ -1,11 +1,11 @@
 """GGUF -> a folder from which a start is quick, made once: configuration, tokeniser, and the weights in one of two forms.
 
 TILES: the GGUF's own numbers, reordered for the native kernels (native/tiles.py). BF16: as transformers keeps models.
-Only what the default model needs: the Llama family with SmolLM's tokeniser. Other files are refused by name.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -14,12 +14,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from filelock import FileLock
 
 from engine.errors import LoadError
+from engine.fetch import alone, readable_errors
+from engine.gguf_files import (
+    LAYER_NAMES,
+    OUTER_NAMES,
+    QK_NORMS,
+    ROTATION,
+    Config,
+    family_of,
+    model_config,
+    on_grid,
+    raw,
+    values,
+)
+from engine.gguf_header import GgufHeader, GgufTensor, read_gguf
+from engine.gguf_tokeniser import stop_ids, tokeniser, tokenizer_config
 from engine.sealed import is_intact, seal
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from engine.native.tiles import Blocks
 
 Progress = Callable[[str, float | None], None]
@@ -27,124 +43,191 @@ Progress = Callable[[str, float | None], None]
 TILES = "tiles"
 BF16 = "bf16"
 
-FORMAT = 2
+FORMAT = 3
 """Raised whenever the files written here change, so that older folders are not taken."""
 
-CONTROL = 3
-"""GGUF's token type for control tokens."""
+SHARD = 2**30
+"""Bytes of weights in a file, and in memory while they are written."""
 
-LAYER_NAMES = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-OUTER_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+ROWS = 2**22
+"""Numbers that are dequantised at a time."""
+
+MARGIN_MB = 100
+"""Of the disk, beside the weights: a tokeniser can take 40."""
 
 
-def converted(gguf: Path, digest: str, progress: Progress, form: str = BF16) -> Path:
-    """The folder made from `gguf` (SHA-256 `digest`), beside it; made now if it is missing, damaged or outdated.
+def fingerprint(path: Path) -> str:
+    """Names a file as it is now without reading all of it: its name, size and time of change, its first and last MiB.
 
-    form: TILES or BF16. Raises LoadError for a file that cannot be read as GGUF, or of another architecture or tokeniser.
+    Raises LoadError.
     """
-    folder = gguf.parent / f"{gguf.stem}-{digest[:16]}-{form}-v{FORMAT}"
+    try:
+        stat = path.stat()
+        digest = hashlib.sha256(f"{path.name} {stat.st_size} {stat.st_mtime_ns}".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(2**20))
+            file.seek(max(0, stat.st_size - 2**20))
+            digest.update(file.read())
+    except OSError as error:
+        raise LoadError(f"{path.name} cannot be read ({error.strerror}): check its place and rights.") from error
+    return digest.hexdigest()
+
+
+def form_for(header: GgufHeader, config: Config, tiles: bool) -> str:
+    """TILES where they are wanted and the file's numbers lie on a grid that the kernels know."""
+    return TILES if tiles and on_grid(header, config) else BF16
+
+
+def converted(gguf: Path, digest: str, progress: Progress, form: str = BF16, home: Path | None = None) -> Path:
+    """The folder made from `gguf`, made now if it is missing, damaged or outdated.
+
+    digest: of the file; home: where to put the folder, beside the file by default; form: TILES or BF16. Raises LoadError
+    for a file that cannot be read as GGUF, or of another architecture or tokeniser, or where there is no room for it.
+    """
+    folder = (home or gguf.parent) / f"{gguf.stem}-{digest[:16]}-{form}-v{FORMAT}"
     if is_intact(folder):
         return folder
-    with FileLock(folder.with_name(f"{folder.name}.lock")):
-        if not is_intact(folder):  # another process may have made it while we waited
-            partial = folder.with_name(f"{folder.name}.partial")
-            for leftover in (partial, folder):
-                shutil.rmtree(leftover, ignore_errors=True)
-            partial.mkdir(parents=True)
-            _convert(gguf, partial, progress, form)
-            os.replace(partial, folder)
+    with readable_errors(folder.parent, free_mb=_megabytes(gguf)):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with alone(folder.with_name(f"{folder.name}.lock"), progress, "convert"):
+            if not is_intact(folder):  # another process may have made it while we waited
+                _make(gguf, folder, progress, form)
     return folder
 
 
-def _convert(gguf: Path, folder: Path, progress: Progress, form: str) -> None:
-    from gguf import GGUFReader
+def _megabytes(gguf: Path) -> int:
+    """A guess at what a folder takes, for a sentence."""
+    return (gguf.stat().st_size if gguf.exists() else 0) * 4 // 10**6 + MARGIN_MB
 
-    progress("convert", None)
+
+def _make(gguf: Path, folder: Path, progress: Progress, form: str) -> None:
+    """Whole or not at all: in another folder first, which is removed however it ends."""
+    partial = folder.with_name(f"{folder.name}.partial")
+    for leftover in (partial, folder):
+        shutil.rmtree(leftover, ignore_errors=True)
+    partial.mkdir()
     try:
-        reader = GGUFReader(gguf)
-        facts = {name: field.contents() for name, field in reader.fields.items() if not _is_long(name)}
-        vocabulary = {
-            name: reader.fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "token_type", "merges")
-        }
-    except (OSError, ValueError, KeyError, IndexError) as error:
-        raise LoadError(f"{gguf.name} is not a whole GGUF file ({error}): delete it and start again.") from error
-    _refuse_others(gguf.name, facts)
+        _convert(gguf, partial, progress, form)
+        os.replace(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _convert(gguf: Path, folder: Path, progress: Progress, form: str) -> None:
+    progress("convert", None)
+    header = read_gguf(gguf)
+    config = model_config(header, gguf)
+    backend = tokeniser(header.facts, gguf.name)
+    _refuse_a_full_disk(header, folder, form)
     write = _write_tiles if form == TILES else _write_weights
-    write(reader, facts, folder, progress)
-    for name, content in _plain_files(facts, vocabulary).items():
+    write(gguf, header, config, folder, progress)
+    files = {
+        "config.json": config,
+        "generation_config.json": {"eos_token_id": stop_ids(header.facts)},
+        "tokenizer_config.json": tokenizer_config(header.facts)
+        | {"model_max_length": config["max_position_embeddings"]},
+    }
+    for name, content in files.items():
         (folder / name).write_text(json.dumps(content, ensure_ascii=False, indent=1), "utf-8")
-    _tokenizer(vocabulary).save(str(folder / "tokenizer.json"))
+    backend.save(str(folder / "tokenizer.json"))
     seal(folder, sorted(path.name for path in folder.iterdir()))
 
 
-def _is_long(name: str) -> bool:
-    return name.startswith("tokenizer.ggml.") and name.rsplit(".", 1)[1] in ("tokens", "token_type", "merges", "scores")
+def _refuse_a_full_disk(header: GgufHeader, folder: Path, form: str) -> None:
+    weights = sum(tensor.nbytes if form == TILES else 2 * tensor.numbers for tensor in header.tensors)
+    needed, free = weights // 10**6 + MARGIN_MB, shutil.disk_usage(folder).free // 10**6
+    if free < needed:
+        raise LoadError(
+            f"Reading this file takes {needed} MB in {folder.parent}, and {free} MB are free: make room, or set "
+            "GREENLIGHT_CACHE to a folder with more."
+        )
 
 
-def _refuse_others(name: str, facts: dict[str, Any]) -> None:
-    wanted = {"general.architecture": "llama", "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm"}
-    for key, value in wanted.items():
-        if facts.get(key) != value:
-            raise LoadError(
-                f"{name} has {key} = {facts.get(key)!r}, and only {value!r} can be read: "
-                "choose the default model, or a model as safetensors."
-            )
-
-
-def _write_weights(reader: Any, facts: dict[str, Any], folder: Path, progress: Progress) -> None:
-    import torch
+def _write_weights(gguf: Path, header: GgufHeader, config: Config, folder: Path, progress: Progress) -> None:
+    """In files of about SHARD bytes with the index that transformers expects, so that not all need be in memory."""
     from safetensors.torch import save_file
 
-    weights = {}
-    for index, (name, array) in enumerate(_arrays(reader, facts)):
-        weights[name] = torch.from_numpy(array).to(torch.bfloat16)
-        progress("convert", (index + 1) / len(reader.tensors))
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    shard: dict[str, Tensor] = {}
+    files: dict[str, str] = {}  # of each weight
+
+    def write() -> None:
+        name = f"model-{len(set(files.values())) + 1:05}.safetensors"
+        save_file(shard, folder / name, metadata={"format": "pt"})
+        files.update(dict.fromkeys(shard, name))
+        shard.clear()
+
+    done, total = 0, sum(tensor.numbers for tensor in header.tensors)
+    for name, weight in _weights(gguf, header, config):
+        if shard and sum(part.nbytes for part in shard.values()) + weight.nbytes > SHARD:
+            write()
+        shard[name] = weight
+        done += weight.numel()
+        progress("convert", done / total)
+    write()
+    if len(set(files.values())) == 1:
+        os.replace(folder / "model-00001.safetensors", folder / "model.safetensors")
+    else:
+        index = {"metadata": {"total_size": 2 * done}, "weight_map": files}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1), "utf-8")
 
 
-def _write_tiles(reader: Any, facts: dict[str, Any], folder: Path, progress: Progress) -> None:
-    """One entry a packed matrix, queries, keys and values joined, gate and up interleaved; norms as they are."""
+def _weights(gguf: Path, header: GgufHeader, config: Config) -> Iterator[tuple[str, Tensor]]:
+    """(transformers' name, bf16) of every weight."""
+    import torch
+
+    family = family_of(header, gguf.name)
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    for tensor in header.tensors:
+        if tensor.name == ROTATION:
+            continue
+        *layer, kind, suffix = tensor.name.split(".")
+        name = f"model.layers.{layer[1]}.{family.layer_names[kind]}" if layer else OUTER_NAMES[kind]
+        weight = _bf16(gguf, tensor, family.norms_above if kind.endswith("norm") else 0.0)
+        if family.permuted and kind in heads:
+            weight = weight[torch.from_numpy(unpermuted(np.arange(len(weight)), heads[kind]))]
+        yield f"{name}.{suffix}", weight
+
+
+def _bf16(gguf: Path, tensor: GgufTensor, above: float) -> Tensor:
+    """bf16, a few rows at a time: in float32 a large vocabulary alone would take gigabytes. above: to be taken off."""
+    import torch
+
+    made = torch.empty(tensor.shape, dtype=torch.bfloat16)
+    rows = made if len(tensor.shape) > 1 else made[None]
+    step = max(1, ROWS // rows.shape[1])
+    for begin in range(0, len(rows), step):
+        part = values(gguf, tensor, begin, begin + step)
+        rows[begin : begin + step] = torch.from_numpy(part - np.float32(above) if above else part)
+    return made
+
+
+def _write_tiles(gguf: Path, header: GgufHeader, config: Config, folder: Path, progress: Progress) -> None:
+    """One entry a packed matrix, queries, keys and values joined, gate and up interleaved; vectors as they are."""
     from safetensors.numpy import save_file
 
-    from engine.native.tiles import interleaved, joined, tiles
+    from engine.native.tiles import interleaved, joined, read_blocks, tiles
 
-    blocks, arrays = _blocks(reader)
-    layers = int(facts["llama.block_count"])
+    found = {tensor.name: tensor for tensor in header.tensors if tensor.name != ROTATION}
+    arrays = {name: values(gguf, found.pop(name))[0] for name, tensor in list(found.items()) if len(tensor.shape) == 1}
+
+    def blocks(name: str) -> Blocks:
+        tensor = found.pop(f"{name}.weight")
+        made = read_blocks(tensor.type, raw(gguf, tensor))
+        if made is None:
+            raise LoadError(f"{name} is {tensor.type}, which the kernels do not multiply: use --quant bf16.")
+        return made
+
+    layers = config["num_hidden_layers"]
     for n in range(layers):
         at = f"blk.{n}."
-        arrays[f"{at}qkv"] = tiles(joined([blocks.pop(f"{at}attn_{kind}.weight") for kind in "qkv"]))
-        arrays[f"{at}out"] = tiles(blocks.pop(f"{at}attn_output.weight"))
-        gate, up = (tiles(blocks.pop(f"{at}ffn_{kind}.weight")) for kind in ("gate", "up"))
+        arrays[f"{at}qkv"] = tiles(joined([blocks(f"{at}attn_{kind}") for kind in "qkv"]))
+        arrays[f"{at}out"] = tiles(blocks(f"{at}attn_output"))
+        gate, up = (tiles(blocks(f"{at}ffn_{kind}")) for kind in ("gate", "up"))
         arrays[f"{at}gate_up"] = interleaved(gate, up)
-        arrays[f"{at}down"] = tiles(blocks.pop(f"{at}ffn_down.weight"))
+        arrays[f"{at}down"] = tiles(blocks(f"{at}ffn_down"))
         progress("convert", (n + 1) / (layers + 1))
-    arrays |= {name.removesuffix(".weight"): tiles(matrix) for name, matrix in blocks.items()}
+    arrays |= {name: tiles(blocks(name)) for name in [name.removesuffix(".weight") for name in found]}
     save_file(arrays, folder / "tiles.safetensors")
-
-
-def _blocks(reader: Any) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
-    """(quantised matrices, float32 vectors) by GGUF name. Raises LoadError for a type without tiles."""
-    from engine.native.tiles import read_blocks
-
-    matrices, vectors = {}, {}
-    for tensor in reader.tensors:
-        if tensor.tensor_type.name == "F32":
-            vectors[tensor.name] = np.array(tensor.data, dtype=np.float32)
-        elif (found := read_blocks(tensor.tensor_type.name, np.asarray(tensor.data))) is not None:
-            matrices[tensor.name] = found
-        else:
-            raise LoadError(f"{tensor.name} is {tensor.tensor_type.name}, and only Q4_0, Q4_1 and Q8_0 can be read.")
-    return matrices, vectors
 
 
 def read_tiles(folder: Path) -> tuple[dict[str, Blocks], dict[str, np.ndarray[Any, Any]]]:
@@ -159,12 +242,12 @@ def read_tiles(folder: Path) -> tuple[dict[str, Blocks], dict[str, np.ndarray[An
     vectors: dict[str, np.ndarray[Any, Any]] = {}
     with safe_open(folder / "tiles.safetensors", framework="numpy") as file:
         for name in file.keys():  # noqa: SIM118 - it is no dictionary
-            *layer, kind = name.removesuffix(".weight").split(".")
+            *layer, kind = name.removesuffix(".weight").removesuffix(".bias").split(".")
             array = file.get_tensor(name)
             at = f"model.layers.{layer[1]}." if layer else ""
-            names = LAYER_NAMES if layer else OUTER_NAMES
+            names = LAYER_NAMES | QK_NORMS if layer else OUTER_NAMES
             if array.ndim == 1:
-                vectors[f"{at}{names[kind]}.weight"] = array
+                vectors[f"{at}{names[kind]}.{name.rsplit('.', 1)[1]}"] = array
             else:
                 parts = _unpacked(kind, array, config)
                 matrices |= {f"{at}{names[part]}.weight": blocks for part, blocks in parts.items()}
@@ -182,20 +265,10 @@ def _unpacked(kind: str, array: np.ndarray[Any, Any], config: dict[str, Any]) ->
     heads, kv_heads, dim = (config[name] for name in ("num_attention_heads", "num_key_value_heads", "head_dim"))
     both, where = untiled(array), np.arange((heads + 2 * kv_heads) * dim)
     query, key, value = np.split(where, [heads * dim, (heads + kv_heads) * dim])
-    which = {"attn_q": unpermuted(query, heads), "attn_k": unpermuted(key, kv_heads), "attn_v": value}
+    if config["model_type"] == "llama":
+        query, key = unpermuted(query, heads), unpermuted(key, kv_heads)
+    which = {"attn_q": query, "attn_k": key, "attn_v": value}
     return {part: rows(both, order) for part, order in which.items()}
-
-
-def _arrays(reader: Any, facts: dict[str, Any]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-    """(transformers' name, float32 array) of every tensor."""
-    from gguf.quants import dequantize
-
-    heads = {"attn_q": facts["llama.attention.head_count"], "attn_k": facts["llama.attention.head_count_kv"]}
-    for tensor in reader.tensors:
-        array = np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
-        *layer, kind, suffix = tensor.name.split(".")
-        name = f"model.layers.{layer[1]}.{LAYER_NAMES[kind]}" if layer else OUTER_NAMES[kind]
-        yield f"{name}.{suffix}", unpermuted(array, heads[kind]) if kind in heads else array
 
 
 def unpermuted(array: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
@@ -205,60 +278,3 @@ def unpermuted(array: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
     """
     pairs = array.reshape(heads, array.shape[0] // heads // 2, 2, *array.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)
-
-
-def _plain_files(facts: dict[str, Any], vocabulary: dict[str, list[Any]]) -> dict[str, dict[str, Any]]:
-    """The folder's JSON files, by name."""
-    tokens = vocabulary["tokens"]
-    eos = facts["tokenizer.ggml.eos_token_id"]
-    stops = [eos] + [i for i, token in enumerate(tokens) if token == "<|endoftext|>" and i != eos]
-    names = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": facts["llama.embedding_length"],
-        "intermediate_size": facts["llama.feed_forward_length"],
-        "num_hidden_layers": facts["llama.block_count"],
-        "num_attention_heads": facts["llama.attention.head_count"],
-        "num_key_value_heads": facts["llama.attention.head_count_kv"],
-        "head_dim": facts["llama.rope.dimension_count"],
-        "max_position_embeddings": facts["llama.context_length"],
-        "rms_norm_eps": facts["llama.attention.layer_norm_rms_epsilon"],
-        "rope_parameters": {"rope_type": "default", "rope_theta": facts["llama.rope.freq_base"]},
-        "vocab_size": len(tokens),
-        "bos_token_id": facts["tokenizer.ggml.bos_token_id"],
-        "eos_token_id": eos,
-        "tie_word_embeddings": True,
-        "hidden_act": "silu",
-        "dtype": "bfloat16",
-    }
-    tokenizer_config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": facts["llama.context_length"],
-        "clean_up_tokenization_spaces": False,
-        "chat_template": facts["tokenizer.chat_template"],
-    } | {f"{name}_token": tokens[facts[f"tokenizer.ggml.{key}_token_id"]] for name, key in names.items()}
-    return {
-        "config.json": config,
-        "generation_config.json": {"eos_token_id": stops},
-        "tokenizer_config.json": tokenizer_config,
-    }
-
-
-def _tokenizer(vocabulary: dict[str, list[Any]]) -> Any:
-    """SmolLM's tokeniser from its vocabulary: every digit by itself, then byte-level BPE."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
-    tokens = vocabulary["tokens"]
-    merges = [tuple(merge.split(" ", 1)) for merge in vocabulary["merges"]]
-    backend = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ]
-    )
-    backend.decoder = decoders.ByteLevel()
-    control = [token for token, kind in zip(tokens, vocabulary["token_type"], strict=True) if kind == CONTROL]
-    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
-    return backend

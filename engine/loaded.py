@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import LoadError
 from engine.hardware import pick_dtype, processor
-from engine.places import GGUF_ORIGIN, Place
+from engine.places import Place
 from engine.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -46,10 +46,12 @@ def chosen(quant: str, place: Place, where: Any, shape: tuple[int, int]) -> Kind
     from engine.linear import KINDS, refusal
     from engine.quickest import quickest
 
-    if quant == "gguf" and place.origin != GGUF_ORIGIN:
-        raise LoadError("--quant gguf is for the default model, whose weights come as a GGUF: leave it out.")
+    if quant == "gguf" and not place.tiles:
+        raise LoadError(
+            "--quant gguf is for the default model and GGUF files of Q4_0, Q4_1 or Q8_0 throughout: leave it out."
+        )
     if quant == "auto" and where.type == "cpu":
-        names = ["gguf", "bf16", "fp32"] if place.origin == GGUF_ORIGIN else ["bf16", "fp32"]
+        names = ["gguf", "bf16", "fp32"] if place.tiles else ["bf16", "fp32"]
         quant = quickest(names, _memory(), shape)
     elif quant == "auto":
         quant = pick_dtype(where)
@@ -62,7 +64,7 @@ def finished(
     network: Network, tokenizer: Tokenizer, place: Place, kind: Kind, context_len: int, threads: int
 ) -> Loaded:
     """With everything that is to be said of a network whose linear layers are of one kind."""
-    again = place.origin == GGUF_ORIGIN
+    again = place.is_gguf
     weights = f"{place.origin}, run as {kind.name}"
     if kind.requantises:
         weights = f"{place.origin}, quantised {'again ' if again else ''}as {kind.name}"

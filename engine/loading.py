@@ -8,9 +8,10 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.bundled import load_bundled
+from engine.bundled import load_bundled, read_tokenizer, runs_natively
 from engine.config import ON_GRID
 from engine.errors import EngineError, InvalidParams, LoadError
 from engine.hardware import default_threads, pick_device, pick_dtype
@@ -46,21 +47,25 @@ def load(
     offline: bool,
     progress: Progress,
 ) -> Loaded:
-    """target: "embedded" (the default model), a local folder, or a hub id. Raises LoadError.
+    """target: "embedded" (the default model), a local folder, a GGUF file, or a hub id. Raises LoadError.
 
-    kernel: "native" (compiled here; only for the default model, on a CPU), "torch", or "auto", which takes native where
-    it can. quant: a name of `linear.KINDS`, or "auto": the GGUF's own grid for the default model on native kernels, and
-    else the quickest here that rounds no weight again. Sets the number of threads that torch uses in this process,
-    when the model runs on the CPU.
+    kernel: "native" (compiled here; for the default model and GGUF files like it, on a CPU), "torch", or "auto", which
+    takes native where it can. quant: a name of `linear.KINDS`, or "auto": a GGUF's own grid on native kernels, and else
+    the quickest here that rounds no weight again. Sets the number of threads that torch uses in this process, when the
+    model runs on the CPU.
     """
     import torch
 
     threads = threads or default_threads()
     where = pick_device(device)
     kernels = _kernels(target, kernel, quant, where, progress)
+    place = find(target, offline, progress, tiles=True)
+    if kernels is not None and not (place.tiles and runs_natively(place)):
+        if kernel == "native":
+            raise LoadError(f"The native kernels do not run {place.name}: leave out --kernel native.")
+        kernels = None
     if where.type == "cpu":  # beside the native kernels torch does small things only, and threads take long to wake
         torch.set_num_threads(threads if kernels is None else 1)
-    place = find(target, offline, progress, tiles=True)
     progress("load", None)
     if place.tiles:
         return load_bundled(place, kernels, quant, where, threads)
@@ -69,9 +74,11 @@ def load(
 
 def _kernels(target: str, wanted: str, quant: str, where: Any, progress: Progress) -> Kernels | None:
     """The native kernels if they are wanted and can be had. Raises LoadError if only they would do."""
-    possible = target == EMBEDDED and where.type == "cpu"
+    possible = (target == EMBEDDED or target.lower().endswith(".gguf")) and where.type == "cpu"
     if wanted == "native" and not possible:
-        raise LoadError("The native kernels run the default model on a CPU only: leave out --kernel native.")
+        raise LoadError(
+            "The native kernels run the default model and GGUF files like it, on a CPU: leave out --kernel native."
+        )
     if wanted == "torch" or not possible or quant not in ON_GRID:
         return None
     from engine.native import Kernels, kernels
@@ -97,10 +104,22 @@ def _load_transformers(place: Place, where: Any, quant: str, threads: int) -> Lo
     shape = (getattr(text_config, "intermediate_size", None) or text_config.hidden_size, text_config.hidden_size)
     kind = chosen(quant, place, where, shape)
     network, generation = _network(place, kind, where)
-    tokenizer = _tokenizer(place, generation, text_config.vocab_size)
+    tokenizer = read_tokenizer(place) if place.is_gguf else _tokenizer(place, generation, text_config.vocab_size)
     network.vocab_size = tokenizer.vocab_size
     context_len = int(getattr(text_config, "max_position_embeddings", None) or 2048)
-    return finished(network, tokenizer, place, kind, context_len, threads)
+    loaded = finished(network, tokenizer, place, kind, context_len, threads)
+    return replace(loaded, note=" ".join(filter(None, [_of_size(place, network), loaded.note])))
+
+
+def _of_size(place: Place, network: Network) -> str:
+    """What to say of a GGUF whose weights take clearly more memory than in the file, or ""."""
+    if not place.is_gguf or network.weight_bytes < 1.2 * place.file_bytes:
+        return ""
+    here, there = (size / 2**30 for size in (network.weight_bytes, place.file_bytes))
+    return (
+        f"The numbers of {place.name} ({place.origin}) are dequantised: its weights take {here:.2f} GiB of memory instead "
+        f"of {there:.2f}."
+    )
 
 
 def _config(place: Place) -> Any:

@@ -1,4 +1,4 @@
-"""From what a person calls a model to a folder on this machine: the default model, a local folder, or a hub id."""
+"""From what a person calls a model to a folder on this machine: the default model, a local folder or GGUF, or a hub id."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.convert import BF16, TILES, converted
+from engine.convert import BF16, TILES, converted, fingerprint, form_for
 from engine.errors import LoadError
-from engine.fetch import DEFAULT_MODEL, default_model
+from engine.fetch import DEFAULT_MODEL, cache_folder, default_model
+from engine.gguf_files import model_config, origin
+from engine.gguf_header import read_gguf
 
 Progress = Callable[[str, float | None], None]
 
@@ -27,35 +29,55 @@ FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 class Place:
     """A folder with a model as transformers keeps them, or with tiles of a GGUF's own quants (see `convert`).
 
-    origin: what the weights were before, e.g. "GGUF Q4_1".
+    origin: what the weights were before, e.g. "GGUF Q4_1". file_bytes: what they take in
+    the GGUF; digest: names the file.
     """
 
     folder: Path
     name: str
     origin: str
     tiles: bool = False
+    file_bytes: int = 0
+    digest: str = ""
+
+    @property
+    def is_gguf(self) -> bool:
+        return self.origin.startswith("GGUF")
 
 
 def find(target: str, offline: bool, progress: Progress, tiles: bool = False) -> Place:
-    """Fetches or converts whatever is missing. tiles: the default model as quantised, not as bf16. Raises LoadError."""
+    """Fetches or converts whatever is missing. tiles: a GGUF as quantised where that can be, not as bf16. Raises LoadError."""
     if target == EMBEDDED:
         gguf = default_model(offline=offline, progress=progress)
         folder = converted(gguf, DEFAULT_MODEL.file_sha256, progress, TILES if tiles else BF16)
-        return Place(folder, "SmolLM2-135M-Instruct", GGUF_ORIGIN, tiles)
+        size, digest = gguf.stat().st_size, DEFAULT_MODEL.file_sha256
+        return Place(folder, "SmolLM2-135M-Instruct", GGUF_ORIGIN, tiles, size, digest)
     folder = Path(target).expanduser()
     if folder.is_dir():
         return Place(folder, folder.resolve().name, "safetensors")
-    if folder.suffix == ".gguf":
-        raise LoadError(f"{target}: GGUF files other than the default model cannot be read; name a folder or a hub id.")
+    if folder.suffix.lower() == ".gguf":
+        return from_gguf(folder, progress, tiles)
     if folder.is_file():
         raise LoadError(
-            f"{target} is a file: name the folder of a model (with config.json and *.safetensors) or a hub id."
+            f"{target} is a file: name the folder of a model (with config.json and *.safetensors), a .gguf or a hub id."
         )
     if target.startswith((".", "~", os.sep)) or not HUB_ID.fullmatch(target):
         raise LoadError(
-            f"There is no folder {target}: name the folder of a model, a hub id such as owner/model, or {EMBEDDED}."
+            f"There is no folder {target}: name the folder of a model, a .gguf, a hub id such as owner/model, or {EMBEDDED}."
         )
     return Place(from_hub(target, offline, progress), target, "safetensors")
+
+
+def from_gguf(file: Path, progress: Progress, tiles: bool) -> Place:
+    """The folder made of it in the cache, where the same file is found again. Raises LoadError."""
+    if not file.exists():
+        raise LoadError(f"There is no file {file}: check its spelling and its folder.")
+    header = read_gguf(file)
+    form = form_for(header, model_config(header, file), tiles)
+    digest = fingerprint(file)
+    folder = converted(file, digest, progress, form, cache_folder() / "gguf")
+    size = sum(tensor.nbytes for tensor in header.tensors)
+    return Place(folder, file.stem, origin(header), form == TILES, size, digest)
 
 
 def from_hub(repo_id: str, offline: bool, progress: Progress, files: Sequence[str] = FILES) -> Path:

@@ -174,7 +174,7 @@ def test_weights_are_kept_as_asked(tiny: SimpleNamespace, quant: str, tolerance:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"quant": "gguf"}, r"^--quant gguf is for the default model"),
+        ({"quant": "gguf"}, r"^--quant gguf is for the default model and GGUF files of"),
         ({"kernel": "native"}, "leave out --kernel native"),
     ],
 )
@@ -233,11 +233,11 @@ def test_a_file_that_is_no_whole_gguf_is_one_sentence(
     broken = tmp_path / "broken.gguf"
     whole = tiny.gguf.read_bytes()
     broken.write_bytes(whole[: len(whole) // 2] if content is None else content)
-    with pytest.raises(LoadError, match=r"^broken.gguf is not a whole GGUF file [^\n]*$"):
+    with pytest.raises(LoadError, match=r"^broken.gguf is (cut short|no GGUF file)[^\n]*$"):
         converted(broken, "1" * 64, quiet)
 
 
-@pytest.mark.parametrize("changes", [{"architecture": "mamba"}, {"pre": "llama-bpe"}])
+@pytest.mark.parametrize("changes", [{"architecture": "mamba"}, {"pre": "unheard-of"}])
 def test_another_kind_of_gguf_is_refused_by_name(
     tiny: SimpleNamespace, tmp_path: Path, changes: dict[str, str]
 ) -> None:
@@ -346,7 +346,7 @@ def test_a_model_that_only_looks_like_the_family_runs_on_transformers(
         ("~/nowhere-at-all", "There is no folder"),
         ("a/b/c", "There is no folder"),
         ("two words", "There is no folder"),
-        ("some.gguf", "GGUF files other than the default model"),
+        ("some.gguf", "^There is no file some.gguf"),
         (__file__, "is a file"),
     ],
 )

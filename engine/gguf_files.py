@@ -1,0 +1,292 @@
+"""GGUF files as transformers keeps models: the configuration, the tensors' names and sizes, and their numbers.
+
+Of each family that is read, what llama.cpp's conversion did to it is undone: q and k of Llama are in another order of rows,
+and Gemma's norms are one higher. What could not be run rightly is refused here, before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.errors import LoadError
+from engine.gguf_header import GgufHeader, GgufTensor
+from engine.gguf_rope import LLAMA3, SPEEDS_KNOWN, llama3_parameters
+
+Array = np.ndarray[Any, Any]
+Config = dict[str, Any]
+
+READ = (
+    "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
+)  # fmt: skip
+GRID = {"Q4_0": 4, "Q4_1": 4, "Q8_0": 8}
+"""Types that the kernels multiply as they are, and the bits of their quants."""
+
+LANES, GROUP = 16, 32
+"""Outputs and inputs that a tile of such a matrix holds (see native/tiles.py)."""
+
+LAYER_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+OUTER_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+GEMMA_NORMS = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+ROTATION = "rope_freqs.weight"
+"""A tensor that is no weight: by how much each pair of dimensions turns more slowly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """kind: transformers' model_type. biased: layers' matrices with a bias. permuted: whether rows of q and k are in GGUF's
+    own order. norms_above: what llama.cpp's conversion added to each norm."""
+
+    kind: str
+    architecture: str
+    layer_names: Mapping[str, str] = field(default_factory=lambda: LAYER_NAMES)
+    biased: tuple[str, ...] = ()
+    permuted: bool = False
+    norms_above: float = 0.0
+
+
+FAMILIES = {
+    "llama": Family("llama", "LlamaForCausalLM", permuted=True),
+    "qwen2": Family("qwen2", "Qwen2ForCausalLM", biased=("attn_q", "attn_k", "attn_v")),
+    "qwen3": Family("qwen3", "Qwen3ForCausalLM", LAYER_NAMES | QK_NORMS),
+    "gemma3": Family("gemma3_text", "Gemma3ForCausalLM", LAYER_NAMES | QK_NORMS | GEMMA_NORMS, norms_above=1.0),
+}
+
+
+def family_of(header: GgufHeader, name: str) -> Family:
+    """Raises LoadError for a file that is not read, as one sentence that begins with `name`."""
+    found = FAMILIES.get(header.architecture)
+    if found is None:
+        raise LoadError(
+            f"{name} is of the architecture {header.architecture or 'of no name'!r}, and GGUF files are read of "
+            f"{', '.join(FAMILIES)}: choose another file, or the model as safetensors."
+        )
+    parts = int(header.facts.get("split.count") or 1)
+    if parts > 1:
+        raise LoadError(f"{name} is one of {parts} parts: join them with llama-gguf-split --merge and name the result.")
+    unread = next((tensor for tensor in header.tensors if tensor.type not in READ), None)
+    if unread is not None:
+        raise LoadError(
+            f"{name} holds numbers of {unread.type} ({unread.name}), which cannot be read: choose a file of "
+            f"{', '.join(READ[3:])}, F16, BF16 or F32."
+        )
+    return found
+
+
+def model_config(header: GgufHeader, path: Path) -> Config:
+    """A config.json. Raises LoadError where the file lacks a size, or its weights do not fit what it says."""
+    family, name = family_of(header, path.name), path.name
+    try:
+        config = _sizes(header) | {
+            "architectures": [family.architecture],
+            "model_type": family.kind,
+            "tie_word_embeddings": all(tensor.name != "output.weight" for tensor in header.tensors),
+            "dtype": "bfloat16",
+        }
+        rotation = _rotation(header, path, config["head_dim"])
+        config |= _of_gemma(header, config, rotation) if family.norms_above else {"rope_parameters": rotation}
+    except KeyError as error:
+        raise LoadError(f"{name} does not say its {error}: convert the model anew, or choose another file.") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise LoadError(f"{name} describes its model wrongly ({error}): choose another file.") from error
+    if int(header.fact("expert_count") or 0):
+        raise LoadError(f"{name} is a mixture of experts, which Greenlight cannot run from a GGUF: choose another.")
+    _check_tensors(header, family, config, name)
+    return config
+
+
+def _sizes(header: GgufHeader) -> Config:
+    arch = header.architecture
+
+    def size(fact: str) -> int:
+        value = header.facts[f"{arch}.{fact}"]
+        if isinstance(value, list) or int(value) <= 0:
+            raise ValueError(f"{arch}.{fact} is {value}")
+        return int(value)
+
+    heads = size("attention.head_count")
+    turned = header.fact("rope.dimension_count")
+    dim = header.fact("attention.key_length") or turned or size("embedding_length") // heads
+    if int(turned or dim) != int(dim):
+        raise ValueError(f"{turned} of the {dim} dimensions of a head are rotated")
+    embedding = next((tensor for tensor in header.tensors if tensor.name == "token_embd.weight"), None)
+    if embedding is None:
+        raise KeyError("token_embd.weight")
+    return {
+        "hidden_size": size("embedding_length"),
+        "intermediate_size": size("feed_forward_length"),
+        "num_hidden_layers": size("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": int(header.fact("attention.head_count_kv") or heads),
+        "head_dim": int(dim),
+        "max_position_embeddings": size("context_length"),
+        "rms_norm_eps": float(header.facts[f"{arch}.attention.layer_norm_rms_epsilon"]),
+        "vocab_size": embedding.shape[0],
+        "bos_token_id": header.facts.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": header.facts.get("tokenizer.ggml.eos_token_id"),
+        "hidden_act": "silu",
+        "attention_bias": arch == "qwen2",
+    }
+
+
+def _rotation(header: GgufHeader, path: Path, dim: int) -> Config:
+    theta = float(header.fact("rope.freq_base") or 10_000.0)
+    kind = header.fact("rope.scaling.type") or "none"
+    slower = next((tensor for tensor in header.tensors if tensor.name == ROTATION), None)
+    if slower is not None:
+        return llama3_parameters(theta, dim, values(path, slower).reshape(-1))
+    if kind == "none":
+        return {"rope_type": "default", "rope_theta": theta}
+    if kind not in ("linear", "yarn"):
+        raise ValueError(f"its rotation is {kind}")
+    found = {"rope_type": kind, "rope_theta": theta, "factor": float(header.facts[_key(header, "rope.scaling.factor")])}
+    if kind == "yarn":
+        found["original_max_position_embeddings"] = int(
+            header.facts[_key(header, "rope.scaling.original_context_length")]
+        )
+    return found
+
+
+def _key(header: GgufHeader, fact: str) -> str:
+    return f"{header.architecture}.{fact}"
+
+
+LAYERS_OF_27B = 62
+
+
+def _of_gemma(header: GgufHeader, config: Config, rotation: Config) -> Config:
+    """Gemma 3 (arXiv:2503.19786, section 2): of every six layers five look back over a window, with a rotation of their own.
+
+    The largest divides its scores by another number than the root of a head's dimensions.
+    """
+    layers, pattern = config["num_hidden_layers"], header.fact("attention.sliding_window_pattern") or 6
+    if isinstance(pattern, list):
+        slides = [bool(layer) for layer in pattern]
+    else:
+        slides = [(n + 1) % int(pattern) != 0 for n in range(layers)]
+    if len(slides) != layers:
+        raise ValueError(f"{len(slides)} of {layers} layers have a window or none")
+    heads = config["num_attention_heads"]
+    return {
+        "query_pre_attn_scalar": config["hidden_size"] // heads if layers == LAYERS_OF_27B else config["head_dim"],
+        "sliding_window": int(header.facts[_key(header, "attention.sliding_window")]),
+        "layer_types": ["sliding_attention" if slide else "full_attention" for slide in slides],
+        "rope_parameters": {
+            "full_attention": rotation,
+            "sliding_attention": {
+                "rope_type": "default",
+                "rope_theta": float(header.fact("rope.freq_base_swa") or 10_000.0),
+            },
+        },
+        "hidden_activation": "gelu_pytorch_tanh",
+        "final_logit_softcapping": header.fact("final_logit_softcapping"),
+        "attn_logit_softcapping": header.fact("attn_logit_softcapping"),
+    }
+
+
+def _check_tensors(header: GgufHeader, family: Family, config: Config, name: str) -> None:
+    """Every weight there, of its size, and none besides: a missing one would be made up, another one left out."""
+    wanted, found = _expected(family, config), {tensor.name: tensor.shape for tensor in header.tensors}
+    found.pop(ROTATION, None)
+    wrong = next((key for key in [*wanted, *found] if found.get(key) != wanted.get(key)), None)
+    if wrong is None:
+        return
+    if wrong not in wanted:
+        raise LoadError(f"{name} holds weights of another kind of model ({wrong}): choose another file.")
+    raise LoadError(f"{name} lacks the weights {wrong}, or they do not fit the rest: fetch the file again.")
+
+
+def _expected(family: Family, config: Config) -> dict[str, tuple[int, ...]]:
+    """Shapes by the names of GGUF."""
+    hidden, mlp, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    query, key = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
+    matrices = {
+        "attn_q": (query, hidden), "attn_k": (key, hidden), "attn_v": (key, hidden), "attn_output": (hidden, query),
+        "ffn_gate": (mlp, hidden), "ffn_up": (mlp, hidden), "ffn_down": (hidden, mlp),
+    }  # fmt: skip
+    layer: dict[str, tuple[int, ...]] = {
+        f"{kind}.weight": matrices.get(kind, (dim,) if kind in QK_NORMS else (hidden,)) for kind in family.layer_names
+    }
+    layer |= {f"{kind}.bias": matrices[kind][:1] for kind in family.biased}
+    outer: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (config["vocab_size"], hidden),
+        "output_norm.weight": (hidden,),
+    }
+    if not config["tie_word_embeddings"]:
+        outer["output.weight"] = (config["vocab_size"], hidden)
+    return outer | {
+        f"blk.{n}.{rest}": shape for n in range(config["num_hidden_layers"]) for rest, shape in layer.items()
+    }
+
+
+def on_grid(header: GgufHeader, config: Config) -> bool:
+    """Whether every matrix lies on a grid that the kernels multiply as it is, in pieces that they take."""
+    if config["model_type"] not in ("llama", "qwen2", "qwen3"):
+        return False
+    if config["rope_parameters"]["rope_type"] not in SPEEDS_KNOWN:
+        return False
+    bits: dict[str, int] = {}
+    for tensor in header.tensors:
+        if len(tensor.shape) == 1:
+            continue
+        if tensor.type not in GRID or tensor.shape[0] % LANES or tensor.shape[1] % GROUP:
+            return False
+        bits[tensor.name.removesuffix(".weight")] = GRID[tensor.type]
+    together = (("attn_q", "attn_k", "attn_v"), ("ffn_gate", "ffn_up"))  # multiplied as one matrix
+    return all(
+        len({bits[f"blk.{n}.{kind}"] for kind in kinds}) == 1
+        for n in range(config["num_hidden_layers"])
+        for kinds in together
+    )
+
+
+def origin(header: GgufHeader) -> str:
+    """What its makers call the file's numbers, such as "GGUF Q4_K_M"; else the type of most of them."""
+    from gguf.constants import LlamaFileType
+
+    try:
+        return f"GGUF {LlamaFileType(header.facts['general.file_type']).name.removeprefix('MOSTLY_')}".removesuffix(
+            " ALL_F32"
+        ).replace("GGUF ALL_", "GGUF ")
+    except (KeyError, ValueError):
+        sizes: dict[str, int] = {}
+        for tensor in header.tensors:
+            sizes[tensor.type] = sizes.get(tensor.type, 0) + tensor.numbers
+        return f"GGUF {max(sizes, key=lambda kind: sizes[kind])}"
+
+
+def raw(path: Path, tensor: GgufTensor) -> Array:
+    """A tensor's bytes, uint8 [rows, bytes of a row], mapped and not read."""
+    rows = tensor.shape[0] if len(tensor.shape) > 1 else 1
+    return np.memmap(path, np.uint8, "r", tensor.offset, (tensor.nbytes,)).reshape(rows, -1)
+
+
+def values(path: Path, tensor: GgufTensor, begin: int = 0, end: int | None = None) -> Array:
+    """float32 rows begin..end of a matrix; of a vector, [1, n]."""
+    from gguf import GGMLQuantizationType
+    from gguf.quants import dequantize
+
+    part = np.ascontiguousarray(raw(path, tensor)[begin:end])
+    return np.array(dequantize(part, GGMLQuantizationType[tensor.type]), dtype=np.float32)  # a copy, writable
+
+
+__all__ = ["FAMILIES", "LLAMA3", "family_of", "model_config", "on_grid", "origin", "raw", "values"]
