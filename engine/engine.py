@@ -6,40 +6,43 @@ torch is imported by that thread, not by this module, so that a page can be up b
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from engine.config import DRAFTER_WORDS, DecodingParams, EngineConfig, Message
-from engine.errors import Busy, ContextFull, EngineError, InvalidParams, LoadError, NotReady, PairMismatch
+from engine.change import CalledOff, Change, ChangePhase, ChangeStatus
+from engine.config import DecodingParams, EngineConfig, Message
+from engine.errors import Busy, ContextFull, EngineError, InvalidParams, NotReady
 from engine.events import Finished, FinishReason, Prefilled
 from engine.lab.asked import Asked
 from engine.lab.machine import processor_name
 from engine.lab.reports import Reports
 from engine.lab.specs import MOST_REPEATS, checked_xs, specs
 from engine.lab.values import Failed, Name, Result, Spec
+from engine.pair import Loader, Pair, load_pair
 from engine.race import Race, events_of
+from engine.room import makes_room
+from engine.serving import Facts, Serving, begin
 from engine.stream import Channel, Stream, attempt
 
 if TYPE_CHECKING:
-    from engine.costs import Costs
     from engine.drafters import Drafter
-    from engine.heads import ReadyHead
-    from engine.loading import Loaded
-    from engine.model import Cache, CachePool, Model
+    from engine.model import Cache
+
+__all__ = [
+    "MAX_ACTIVE", "Change", "ChangePhase", "ChangeStatus", "Engine", "Facts", "Loader", "Pair", "State", "Status",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
 MAX_ACTIVE = 4
 """Replies that take turns; further ones wait. Bounds the memory of running caches."""
-
-Progress = Callable[[str, float | None], None]
 
 
 class State(StrEnum):
@@ -62,38 +65,6 @@ class Status:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The truth about the loaded engine, for a chip in the page. exact says whether speculative text is proven bit-equal."""
-
-    target: str
-    weights: str  # e.g. "GGUF Q4_1, run as bf16"
-    kernel: str  # e.g. "torch bf16 linear"
-    device: str
-    threads: int
-    context_len: int
-    exact: bool
-    drafters: tuple[str, ...]  # names valid for DecodingParams.drafter, besides "auto"
-    max_new_tokens: int
-    note: str = ""  # what a person should know of this model, e.g. that it has no chat template; a line each
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """What a loader returns: the target, and a drafter model or a trained head where there is one.
-
-    note: what a person should know of the drafter, or "".
-    """
-
-    target: Loaded
-    drafter: Loaded | None = None
-    threads: int = 1
-    head: ReadyHead | None = None
-    note: str = ""
-
-
-Loader = Callable[[EngineConfig, Progress], Pair]
-
 _Made = tuple[Channel[Any], Any] | None
 """What a step brought, and whose it is; None where it was only work."""
 
@@ -102,9 +73,12 @@ _Made = tuple[Channel[Any], Any] | None
 class _Job:
     """One request on the engine thread: a reply, or the two of a race. `events` is made when its first turn comes.
 
-    streams: those that have not ended yet.
+    ids and params: of the request (messages, asked) as `serving` reads it. streams: those that have not ended yet.
     """
 
+    messages: Sequence[Message]
+    asked: DecodingParams
+    serving: Serving
     ids: list[int]
     params: DecodingParams
     conversation: str
@@ -124,6 +98,7 @@ class _Job:
 class _Trial:
     """An experiment on the engine thread; the fields as of `_Job`. disturbed: replies were written meanwhile."""
 
+    serving: Serving
     asked: Asked
     machine: tuple[tuple[str, str], ...]
     streams: list[Channel[Any]]
@@ -141,16 +116,16 @@ class Engine:
 
     def __init__(self, config: EngineConfig, load: Loader | None = None) -> None:
         self.config = config
-        self._load = load or _load_pair
+        self._load = load or load_pair
+        self._real = load is None
         self._changed = threading.Condition()
         self._status = Status(State.LOADING, "start")
         self._waiting: deque[_Job | _Trial] = deque()
         self._active: list[_Job | _Trial] = []
-        self._pair: Pair | None = None
-        self._model: Model
-        self._draft_model: Model | None = None
-        self._costs: Costs
-        self._pool: CachePool
+        self._serving: Serving | None = None
+        self._change: Change | None = None
+        self._next: tuple[Change, Pair | None] | None = None  # ready to take its turn; None: still to be loaded
+        self._loading = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="greenlight-engine", daemon=True)
         self._thread.start()
 
@@ -167,22 +142,7 @@ class Engine:
 
     def facts(self) -> Facts:
         """Raises NotReady before READY."""
-        pair = self._ready()
-        drafters = ("none", "ngram") + (("head", "both") if pair.head else ())
-        drafters += ("draft_model",) if pair.drafter else ()
-        loaded = pair.target
-        return Facts(
-            target=loaded.name,
-            weights=loaded.weights,
-            kernel=loaded.kernel,
-            device=loaded.device,
-            threads=pair.threads,
-            context_len=loaded.context_len,
-            exact=loaded.exact,
-            drafters=drafters,
-            max_new_tokens=self.config.max_new_tokens,
-            note="\n".join(filter(None, (loaded.note, loaded.tokenizer.fallback_note, pair.note))),
-        )
+        return self._ready().facts
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Tokens of the templated prompt. Raises NotReady."""
@@ -190,7 +150,7 @@ class Engine:
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Ids of the templated prompt, as `stream` would read them. Raises NotReady."""
-        return self._ready().target.tokenizer.encode_chat(messages)
+        return self._ready().pair.target.tokenizer.encode_chat(messages)
 
     def stream(self, messages: Sequence[Message], params: DecodingParams, conversation: str = "") -> Stream:
         """Queue one reply. `conversation` names the KV cache to reuse ("" = a fresh one).
@@ -220,8 +180,7 @@ class Engine:
 
     def experiments(self) -> tuple[Spec, ...]:
         """What `experiment` can measure, by default, and about how long it takes here. Raises NotReady."""
-        self._ready()
-        return specs(self._costs)
+        return specs(self._ready().costs)
 
     def experiment(
         self,
@@ -237,9 +196,10 @@ class Engine:
         in K and TEXT they are then the one series "own"; ROWS reads none. drafter: as in `DecodingParams`.
         Raises NotReady, InvalidParams, ContextFull, and Busy when too many wait or another experiment runs.
         """
-        pair, facts = self._ready(), self.facts()
+        serving = self._ready()
+        facts = serving.facts
         if drafter == "auto":
-            drafter = self._best_drafter(pair)
+            drafter = serving.best_drafter()
         if drafter not in facts.drafters:
             raise InvalidParams("drafter", f"drafter must be one of {', '.join(facts.drafters)}, not {drafter!r}.")
         if drafter == "none" and name is not Name.ROWS:
@@ -258,30 +218,16 @@ class Engine:
             ("target", facts.target), ("weights", facts.weights), ("kernel", facts.kernel), ("device", facts.device),
             ("threads", str(facts.threads)), ("processor", processor_name()),
         )  # fmt: skip
-        self._submit(_Trial(asked, machine, [reports]))
+        self._submit(_Trial(serving, asked, machine, [reports]))
         return reports
 
     def _job(
         self, messages: Sequence[Message], params: DecodingParams, conversation: str, streams: list[Channel[Any]]
     ) -> _Job:
         """The request, checked and complete. Raises what `stream` raises but Busy."""
-        pair, facts = self._ready(), self.facts()
-        if params.drafter == "auto":
-            params = replace(params, drafter=self._best_drafter(pair))
-        if params.drafter not in facts.drafters:
-            raise InvalidParams(
-                "drafter", f"drafter must be one of {', '.join(facts.drafters)}, not {params.drafter!r}."
-            )
-        if params.max_new_tokens > facts.max_new_tokens:
-            raise InvalidParams("max_new_tokens", f"max_new_tokens must be at most {facts.max_new_tokens} here.")
-        if any(token_id >= pair.target.tokenizer.vocab_size for token_id, _ in params.sampling.logit_bias):
-            raise InvalidParams("logit_bias", "logit_bias names a token id that this model does not have.")
-        ids = pair.target.tokenizer.encode_chat(messages)
-        if len(ids) >= facts.context_len:
-            raise ContextFull(len(ids), facts.context_len)
-        if params.sampling.seed is None:
-            params = replace(params, sampling=replace(params.sampling, seed=secrets.randbits(31)))
-        return _Job(ids, params, conversation, streams, perf_counter())
+        serving = self._ready()
+        ids, complete = serving.request(messages, params)
+        return _Job(list(messages), params, serving, ids, complete, conversation, streams, perf_counter())
 
     def _submit(self, job: _Job | _Trial) -> None:
         """Raises NotReady, Busy."""
@@ -302,19 +248,34 @@ class Engine:
         """
         was_loading = self._status.state is State.LOADING
         self._set_status(Status(State.CLOSED, "ready"))
+        if self._change is not None:
+            self._change.cancel()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=0.5 if was_loading else 60.0)
 
-    def _best_drafter(self, pair: Pair) -> str:
-        """What "auto" means here."""
-        if self.config.drafter == "none":
-            return "none"
-        return "both" if pair.head else "draft_model" if pair.drafter else "ngram"
+    def change(self, config: EngineConfig) -> Change:
+        """Another pair in place of the one in use, which goes on answering while the other is loaded beside it.
 
-    def _ready(self) -> Pair:
+        No reply is interrupted: the new pair waits for those that are being written; requests that wait then are read
+        again by it. Only where there is not memory for both does the old one make room first, and the engine is LOADING.
+        If anything fails, or it is called off, the old pair stays, or is loaded again. Raises NotReady, Busy.
+        """
+        with self._changed:
+            self._ready()
+            if self._change is not None and not self._change.status().over:
+                raise Busy("Another pair is being loaded already: wait for it, or cancel that first.")
+            change = self._change = Change(config, self._wake)
+        threading.Thread(target=self._prepare, args=(change,), name="greenlight-loader", daemon=True).start()
+        return change
+
+    def changing(self) -> Change | None:
+        """The change that was asked for last; it may be over."""
+        return self._change
+
+    def _ready(self) -> Serving:
         status = self._status
-        if status.state is State.READY and self._pair is not None:
-            return self._pair
+        if status.state is State.READY and self._serving is not None:
+            return self._serving
         raise NotReady(
             {
                 State.LOADING: "The model is still loading: please wait a moment.",
@@ -329,18 +290,36 @@ class Engine:
                 self._status = status
             self._changed.notify_all()
 
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    # -- the loader's thread -----------------------------------------------------------------------------------------
+
+    def _prepare(self, change: Change) -> None:
+        """Loads beside the pair in use, or finds that it has to make room; the engine thread does the rest."""
+        config, pair = change.status().config, None
+        try:
+            with self._loading:  # one that was called off may still be at it
+                if self._real and makes_room(config, self.facts().weights_mib, change.progress):
+                    change.takes_the_place()
+                else:
+                    pair = self._load(config, change.progress)
+        except Exception as error:  # noqa: BLE001 - told to whoever asked, and logged, by what follows
+            _give_up(change, error)
+            return
+        change.tell(ChangePhase.WAITING)
+        with self._changed:
+            self._next = change, pair
+            self._changed.notify_all()
+
     # -- the engine thread -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            self._start()
-        except EngineError as error:
-            self._set_status(Status(State.FAILED, "load", message=str(error)))
-            return
-        except Exception as error:
-            log.exception("loading failed")
-            message = f"The model could not be loaded ({type(error).__name__}: {error}); the log has the details."
-            self._set_status(Status(State.FAILED, "load", message=message))
+            self._start(self.config, 1)
+        except Exception as error:  # noqa: BLE001 - told to whoever asked, and logged, by what follows
+            self._set_status(Status(State.FAILED, "load", message=_why(error)))
             return
         while self._status.state is State.READY:
             self._turn()
@@ -352,47 +331,100 @@ class Engine:
             while self._step(job):
                 pass
 
-    def _start(self) -> None:
+    def _start(self, config: EngineConfig, number: int) -> None:
         def progress(phase: str, fraction: float | None = None) -> None:
             self._set_status(Status(State.LOADING, phase, fraction))
 
         progress("load")
-        from engine.model import CachePool, Model
-        from engine.warm_up import warm_up
-
-        pair = self._load(self.config, progress)
-        self._pool = CachePool(self.config.cache_mib * 2**20)
-        self._model = Model(pair.target.network, pair.target.context_len)
-        models = [self._model]
-        if pair.drafter is not None:
-            self._draft_model = Model(pair.drafter.network, pair.drafter.context_len)
-            models.append(self._draft_model)
+        pair = self._load(config, progress)
         progress("warm_up")
-        for model in models:
-            warm_up(model)
-        self._costs = self._measure(pair)
-        self._pair = pair
+        self._serve(begin(config, pair, number))
+
+    def _serve(self, serving: Serving) -> None:
+        with self._changed:
+            self._serving, self.config = serving, serving.config
+            waiting = list(self._waiting)
         self._set_status(Status(State.READY, "ready", 1.0))
+        for job in waiting:
+            self._renew(job, serving)
 
-    def _measure(self, pair: Pair) -> Costs:
-        """What the controller should know before the first round."""
-        from engine.drafters.draft_model import DraftModelDrafter
-        from engine.drafters.ngram import ACCEPTANCE, DRAFT_S
-        from engine.model import Cache
-        from engine.warm_up import measure
+    def _swap(self, change: Change, pair: Pair | None) -> None:
+        """The next pair takes the place of the one in use; on failure that one is in use again."""
+        old = self._serving
+        assert old is not None
+        number = old.facts.pair + 1
+        if change.called_off:
+            change.tell(ChangePhase.CANCELLED)
+            return
+        if pair is None:
+            self._swap_for_room(change, old, number)
+            return
+        change.tell(ChangePhase.STARTING)
+        try:
+            serving = begin(change.status().config, pair, number)
+            if change.called_off:
+                raise CalledOff
+        except Exception as error:  # noqa: BLE001 - told to whoever asked, and logged, by what follows
+            _give_up(change, error)
+            return
+        self._serve(serving)
+        change.tell(ChangePhase.DONE)
 
-        drafters: list[Drafter] = [pair.head.drafter(Cache())] if pair.head else []
-        if self._draft_model is not None:
-            drafters.append(DraftModelDrafter(self._draft_model, Cache()))
-        costs = measure(self._model, drafters, (("ngram", DRAFT_S),))
-        own = (("head", pair.head.acceptance),) if pair.head else ()
-        return replace(costs, acceptance=ACCEPTANCE + own)
+    def _swap_for_room(self, change: Change, old: Serving, number: int) -> None:
+        before = old.config
+        self._set_status(Status(State.LOADING, "load"))
+        self._serving = None
+        del old
+
+        def progress(phase: str, fraction: float | None = None) -> None:
+            change.progress(phase, fraction)
+            self._set_status(Status(State.LOADING, phase, fraction))
+
+        config = change.status().config
+        try:
+            pair = self._load(config, progress)
+            change.tell(ChangePhase.STARTING)
+            serving = begin(config, pair, number)
+            if change.called_off:
+                raise CalledOff
+        except Exception as error:  # noqa: BLE001 - told to whoever asked, and logged, by what follows
+            failure: Exception = error.with_traceback(None)  # its frames hold what was loaded
+        else:
+            self._serve(serving)
+            change.tell(ChangePhase.DONE)
+            return
+        try:
+            self._start(before, number)
+        except Exception as error:  # noqa: BLE001 - told to whoever asked, and logged, by what follows
+            self._set_status(Status(State.FAILED, "load", message=_why(error)))
+        _give_up(change, failure)
+
+    def _renew(self, job: _Job | _Trial, serving: Serving) -> None:
+        """A request that waited while the pair was changed is read again, for the one in use now."""
+        if job.serving is serving:
+            return
+        if isinstance(job, _Trial):
+            self._give(job, job.streams, Failed("The models were changed before this began: start it once more."))
+        else:
+            asked = job.asked if job.asked.drafter in serving.facts.drafters else replace(job.asked, drafter="auto")
+            try:
+                job.ids, job.params = serving.request(job.messages, asked)
+                job.serving = serving
+                return
+            except EngineError as error:
+                self._give(job, job.streams, Finished(FinishReason.ERROR, "", (), str(error)))
+        with self._changed, suppress(ValueError):
+            self._waiting.remove(job)
 
     def _turn(self) -> None:
-        """One step of each running reply, in turn."""
+        """One step of each running reply, in turn. While another pair is ready to take its place, no other begins."""
         with self._changed:
-            self._changed.wait_for(lambda: self._active or self._waiting or self._status.state is not State.READY)
-            while self._waiting and len(self._active) < MAX_ACTIVE:
+            self._changed.wait_for(
+                lambda: self._active or self._waiting or self._next or self._status.state is not State.READY
+            )
+            if self._next and self._next[0].called_off:
+                self._next = None
+            while self._waiting and len(self._active) < MAX_ACTIVE and not self._next:
                 self._active.append(self._waiting.popleft())
             # Nobody should wait for a place in order to leave the queue.
             gone = [job for job in self._waiting if job.cancelled]
@@ -409,6 +441,9 @@ class Engine:
                 job.disturbed |= len(self._active) > 1
             if not self._step(job):
                 self._active.remove(job)
+        if self._next and not self._active and self._status.state is State.READY:
+            coming, self._next = self._next, None
+            self._swap(*coming)
 
     def _step(self, job: _Job | _Trial) -> bool:
         """Run a request up to its next event; False when it is over. Whatever happens in it, the thread lives on."""
@@ -433,7 +468,7 @@ class Engine:
             job.streams = [stream for stream in job.streams if stream not in streams]
         if not job.streams:
             for key, cache in job.leases:
-                self._pool.release(key, cache)
+                job.serving.pool.release(key, cache)
             # The generators know the job through their lanes: left alone, the caches would wait for a garbage collection.
             job.events, job.leases = iter(()), ()
         for stream in streams:
@@ -445,9 +480,12 @@ class Engine:
         from engine.lab.rig import Rig
         from engine.model import Cache
 
-        assert self._pair is not None
-        drafter = partial(self._new_drafter, self._pair, lambda _: Cache())
-        rig = Rig(self._model, self._pair.target.tokenizer, self._costs, drafter)
+        serving = trial.serving
+
+        def drafter(name: str) -> Drafter | None:
+            return serving.drafter(name, lambda _: Cache())
+
+        rig = Rig(serving.model, serving.pair.target.tokenizer, serving.costs, drafter)
         [reports] = trial.streams
         watch = Watch(lambda: reports.cancelled, lambda: trial.disturbed, trial.machine)
         experiment = EXPERIMENTS[trial.asked.name](rig, trial.asked)
@@ -457,79 +495,42 @@ class Engine:
     def _begin(self, job: _Job) -> Iterator[_Made]:
         from engine.decode import Lane, generate
 
-        assert self._pair is not None
+        serving = job.serving
         job.queued_s = perf_counter() - job.submitted_s
-        drafter = self._drafter(job, self._pair)
-        cache = self._pool.acquire(job.conversation, drafter.feature_layers if drafter else ())
+        drafter = self._drafter(job)
+        cache = serving.pool.acquire(job.conversation, drafter.feature_layers if drafter else ())
         job.leases += ((job.conversation, cache),)
-        lane = Lane(self._model, cache, self._pair.target.tokenizer, drafter, lambda: job.cancelled, self._costs)
+        tokenizer = serving.pair.target.tokenizer
+        lane = Lane(serving.model, cache, tokenizer, drafter, lambda: job.cancelled, serving.costs)
         if job.race is not None:
             return events_of(job.race, job.ids, job.params, lane)
         [stream] = job.streams
         return ((stream, event) for event in generate(job.ids, job.params, lane))
 
-    def _drafter(self, job: _Job, pair: Pair) -> Drafter | None:
+    def _drafter(self, job: _Job) -> Drafter | None:
         """Who drafts this reply; nobody for plain decoding. Caches that it leases go back when the reply is over."""
         if job.params.num_speculative_tokens == 0:
             return None
-        return self._new_drafter(pair, partial(self._own_cache, job), job.params.drafter)
-
-    def _new_drafter(self, pair: Pair, own_cache: Callable[[str], Cache], name: str) -> Drafter | None:
-        """own_cache: gives a cache to "head" or "draft"."""
-        from engine.drafters.both import Both
-        from engine.drafters.draft_model import DraftModelDrafter
-        from engine.drafters.ngram import NgramDrafter
-
-        if name == "none":
-            return None
-        if name in ("head", "both") and pair.head is not None:
-            head = pair.head.drafter(own_cache("head"))
-            return head if name == "head" else Both(NgramDrafter(), head)
-        if name == "draft_model" and self._draft_model is not None:
-            return DraftModelDrafter(self._draft_model, own_cache("draft"))
-        return NgramDrafter()
+        return job.serving.drafter(job.params.drafter, partial(self._own_cache, job), job.messages)
 
     def _own_cache(self, job: _Job, whose: str) -> Cache:
         """A drafter's cache of the job's conversation, leased until the reply is over."""
         key = job.conversation and f"{job.conversation}/{whose}"
-        cache = self._pool.acquire(key)
+        cache = job.serving.pool.acquire(key)
         job.leases += ((key, cache),)
         return cache
 
 
-def _load_pair(config: EngineConfig, progress: Progress) -> Pair:
-    """Loads what the configuration names. Raises LoadError, PairMismatch."""
-    from engine import heads, loading
+def _why(error: Exception) -> str:
+    """What went wrong, for a person; what nobody expected is logged too."""
+    if isinstance(error, EngineError):
+        return str(error)
+    log.error("loading failed", exc_info=error)
+    return f"The model could not be loaded ({type(error).__name__}: {error}); the log has the details."
 
-    threads = config.threads or loading.default_threads()
 
-    def load(name: str) -> Loaded:
-        return loading.load(
-            name,
-            device=config.device,
-            threads=threads,
-            kernel=config.kernel if name == config.target else "auto",
-            quant=config.quant if name == config.target else "auto",
-            offline=config.offline,
-            progress=progress,
-        )
-
-    target = load(config.target)
-    if (folder := heads.find_head(config.drafter, config.target, config.offline, progress)) is not None:
-        try:
-            head = heads.load_head(folder, target, threads)
-            return Pair(target, threads=threads, head=head, note=head.note)
-        except LoadError as error:
-            if config.drafter != "auto":
-                raise
-            log.warning("The reply is drafted by n-gram alone. %s", error)  # nobody asked for just this head
-            return Pair(target, threads=threads, note=str(error))
-    if config.drafter in DRAFTER_WORDS:
-        return Pair(target, threads=threads)
-    drafter = load(config.drafter)
-    if not drafter.tokenizer.same_ids(target.tokenizer):
-        raise PairMismatch(
-            f"{drafter.name} cannot draft for {target.name}: their tokenisers differ. "
-            "Choose a drafter of the same model family, or ngram, which works with every model."
-        )
-    return Pair(target, drafter, threads)
+def _give_up(change: Change, error: Exception) -> None:
+    if isinstance(error, CalledOff):
+        change.tell(ChangePhase.CANCELLED)
+    else:
+        change.tell(ChangePhase.FAILED, message=_why(error))

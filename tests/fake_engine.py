@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from engine.change import CalledOff, Change, ChangePhase
 from engine.config import DecodingParams, Detail, EngineConfig, Message
 from engine.engine import Engine, Facts, State, Status
 from engine.errors import Busy, ContextFull, InvalidParams, NotReady
@@ -351,6 +352,12 @@ class FakeEngine(Engine):
     experimented: list[Measured] = field(default_factory=list)
     experiment_fails: str = ""
     pace_s: float = 0.0
+    target: str = "FakeLM-1M"
+    pair: int = 1
+    changes: list[Change] = field(default_factory=list)
+    change_fails: str = ""
+    hold_change: ChangePhase | None = None
+    """In which phase a change waits for `gate`."""
 
     def status(self) -> Status:
         return self.state
@@ -362,8 +369,8 @@ class FakeEngine(Engine):
         if self.state.state is not State.READY:
             raise NotReady("The engine is still loading: wait for it.")
         return Facts(
-            "FakeLM-1M", "GGUF Q4_1", "test kernel", "cpu", 2, self.context_len, True, self.drafters,
-            self.config.max_new_tokens, self.note,
+            self.target, "GGUF Q4_1", "test kernel", "cpu", 2, self.context_len, True, self.drafters,
+            self.config.max_new_tokens, self.note, pair=self.pair, weights_mib=92.0, cache_mib=180.0,
         )  # fmt: skip
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
@@ -410,6 +417,38 @@ class FakeEngine(Engine):
         reports = FakeReports(measured(name, xs), self.pace_s, self.hold_after, self.gate, self.experiment_fails)
         self.experimented.append(Measured(name, tuple(xs), tuple(prompts), drafter, repeats, reports))
         return reports
+
+    def change(self, config: EngineConfig) -> Change:
+        """Plays every phase from a thread; then the target is called as it was asked for. `hold_change`, `change_fails`."""
+        self.facts()
+        if self.changes and not self.changes[-1].status().over:
+            raise Busy("Another pair is being loaded already: wait for it, or cancel that first.")
+        change = Change(config, lambda: None)
+        self.changes.append(change)
+        threading.Thread(target=self._play_change, args=(change,), daemon=True).start()
+        return change
+
+    def changing(self) -> Change | None:
+        return self.changes[-1] if self.changes else None
+
+    def _play_change(self, change: Change) -> None:
+        config = change.status().config
+        try:
+            for phase in (ChangePhase.CHECKING, ChangePhase.LOADING, ChangePhase.WAITING, ChangePhase.STARTING):
+                change.progress("load", 0.5)
+                change.tell(phase, "load" if phase is ChangePhase.LOADING else "", 0.5)
+                while phase is self.hold_change and not self.gate.is_set() and not change.called_off:
+                    self.gate.wait(0.01)
+                if self.change_fails and phase is ChangePhase.LOADING:
+                    change.tell(ChangePhase.FAILED, message=self.change_fails)
+                    return
+            change.progress("load", 1.0)
+        except CalledOff:
+            change.tell(ChangePhase.CANCELLED)
+            return
+        self.config, self.pair = config, self.pair + 1
+        self.target = "FakeLM-1M" if config.target == "embedded" else config.target
+        change.tell(ChangePhase.DONE)
 
     def _playing(self, messages: Sequence[Message], params: DecodingParams) -> DecodingParams:
         """With the drafter that "auto" means here. Raises what the engine would refuse it with."""

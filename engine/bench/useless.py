@@ -16,7 +16,7 @@ from engine.verify import Proposal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from engine.engine import Pair, _Job
+    from engine.engine import _Job
 
 PROMISING = Offer("ngram", KINDS[0][1])
 """What it says where the real drafter has nothing: the most promising thing there is."""
@@ -63,6 +63,6 @@ class UselessEngine(Engine):
         self._seed = seed
         super().__init__(config, load)
 
-    def _drafter(self, job: _Job, pair: Pair) -> Drafter | None:
-        real = super()._drafter(job, pair)
-        return real and Useless(real, pair.target.tokenizer.vocab_size, self._seed)
+    def _drafter(self, job: _Job) -> Drafter | None:
+        real = super()._drafter(job)
+        return real and Useless(real, job.serving.pair.target.tokenizer.vocab_size, self._seed)

@@ -202,11 +202,13 @@ def test_memory_of_many_conversations_stays_within_the_pools_budget() -> None:
         if i % 3 == 0:
             stream.cancel()
         list(stream)
-    assert 0 < engine._pool.nbytes <= 16 * 2**20
-    assert 40 <= len(engine._pool._idle) <= 60  # small ones all fit; one stopped before its prefill leaves nothing
-    engine._pool.budget_bytes = 10 * 2**14
+    assert 0 < engine._serving.pool.nbytes <= 16 * 2**20
+    assert (
+        40 <= len(engine._serving.pool._idle) <= 60
+    )  # small ones all fit; one stopped before its prefill leaves nothing
+    engine._serving.pool.budget_bytes = 10 * 2**14
     list(engine.stream(say("word " * 300), params(5), conversation="last"))
-    assert engine._pool.nbytes <= engine._pool.budget_bytes
+    assert engine._serving.pool.nbytes <= engine._serving.pool.budget_bytes
     engine.close()
 
 
@@ -214,14 +216,14 @@ def test_a_finished_reply_gives_its_memory_back_without_a_garbage_collection(mon
     engine = fake_engine(never_ends, noisy(never_ends, VOCAB, 0.5))
     list(engine.stream(say("warm up"), params()))
     made: list[weakref.ref[Cache]] = []
-    acquire = engine._pool.acquire
+    acquire = engine._serving.pool.acquire
 
     def noted(*args: object) -> Cache:
         cache = acquire(*args)  # type: ignore[arg-type]
         made.append(weakref.ref(cache))
         return cache
 
-    monkeypatch.setattr(engine._pool, "acquire", noted)
+    monkeypatch.setattr(engine._serving.pool, "acquire", noted)
     gc.disable()
     try:
         for drafter in ("ngram", "draft_model"):
@@ -335,7 +337,7 @@ def test_auto_is_the_best_that_there_is() -> None:
 
 def test_what_rounds_cost_is_measured_before_the_first() -> None:
     engine = fake_engine(never_ends, noisy(never_ends, VOCAB, 0.3), head=never_ends)
-    costs = engine._costs
+    costs = engine._serving.costs
     rows, seconds = zip(*costs.rows_s, strict=True)
     assert rows[0] == 1 and list(rows) == sorted(rows) and list(seconds) == sorted(seconds) and seconds[0] > 0
     assert dict(costs.draft_s).keys() == {"ngram", "head", "draft_model"}

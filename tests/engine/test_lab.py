@@ -60,7 +60,7 @@ def run(engine: Engine, name: Name, **asked: Any) -> tuple[list[Step], Result]:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_each_of_several_users_gets_what_a_reply_alone_says(engine: Engine, k: int | None, temperature: float) -> None:
     """Of different prompts and lengths, so that they end one after the other."""
-    assert engine._pair is not None
+    assert engine._serving is not None
     rule = Rule.SHARED_NOISE if temperature else Rule.REJECTION
     texts = ["hello, hello", "a", "hello again, and again", "once more"]
     params = [
@@ -69,12 +69,19 @@ def test_each_of_several_users_gets_what_a_reply_alone_says(engine: Engine, k: i
     ]
     replies = []
     for text, one in zip(texts, params, strict=True):
-        drafter = engine._new_drafter(engine._pair, lambda _: Cache(), "both") if k != 0 else None
+        drafter = engine._serving.drafter("both", lambda _: Cache()) if k != 0 else None
         cache = Cache(drafter.feature_layers if drafter else ())
-        lane = Lane(engine._model, cache, engine._pair.target.tokenizer, drafter, lambda: False, engine._costs)
+        lane = Lane(
+            engine._serving.model,
+            cache,
+            engine._serving.pair.target.tokenizer,
+            drafter,
+            lambda: False,
+            engine._serving.costs,
+        )
         replies.append(Reply(engine.encode(say(text)), one, lane))
         list(replies[-1].read())
-    joint = list(together(engine._model, replies))
+    joint = list(together(engine._serving.model, replies))
     for reply, text, one in zip(replies, texts, params, strict=True):
         alone = finished(list(engine.stream(say(text), one)))
         assert reply.finished(FinishReason.LENGTH) == alone
@@ -85,15 +92,18 @@ def test_each_of_several_users_gets_what_a_reply_alone_says(engine: Engine, k: i
 
 
 def test_users_share_one_pass_a_round(engine: Engine) -> None:
-    assert engine._pair is not None
-    network = engine._model.network
-    lane = [Lane(engine._model, Cache(), engine._pair.target.tokenizer, None, lambda: False) for _ in range(5)]
+    assert engine._serving is not None
+    network = engine._serving.model.network
+    lane = [
+        Lane(engine._serving.model, Cache(), engine._serving.pair.target.tokenizer, None, lambda: False)
+        for _ in range(5)
+    ]
     params = DecodingParams(SamplingParams(seed=1), "none", 0, max_new_tokens=9)
     replies = [Reply(engine.encode(say(f"user {i}")), params, one) for i, one in enumerate(lane)]
     for reply in replies:
         list(reply.read())
     network.rows.clear()  # type: ignore[attr-defined]
-    rounds = list(together(engine._model, replies))
+    rounds = list(together(engine._serving.model, replies))
     assert network.rows == [5] * 8 == [5] * len(rounds)  # type: ignore[attr-defined]
 
 
@@ -248,9 +258,9 @@ def test_a_model_that_breaks_fails_the_experiment_with_a_sentence_and_the_engine
 
 
 def test_nothing_of_an_experiment_stays_in_the_pool(engine: Engine) -> None:
-    before = engine._pool.nbytes
+    before = engine._serving.pool.nbytes
     run(engine, Name.RATE)
-    assert engine._pool.nbytes == before
+    assert engine._serving.pool.nbytes == before
 
 
 @pytest.mark.parametrize(
@@ -384,16 +394,23 @@ def test_the_default_model_says_to_each_of_eight_users_what_it_says_to_one(k: in
     if not engine.facts().exact:
         engine.close()
         pytest.skip("this machine's kernel is not proven exact")
-    assert engine._pair is not None
+    assert engine._serving is not None
     params = DecodingParams(SamplingParams(seed=0), "both", k, max_new_tokens=24, probe_every=0)
     replies = []
     for text in users(8):
-        drafter = engine._new_drafter(engine._pair, lambda _: Cache(), "both") if k else None
+        drafter = engine._serving.drafter("both", lambda _: Cache()) if k else None
         cache = Cache(drafter.feature_layers if drafter else ())
-        lane = Lane(engine._model, cache, engine._pair.target.tokenizer, drafter, lambda: False, engine._costs)
+        lane = Lane(
+            engine._serving.model,
+            cache,
+            engine._serving.pair.target.tokenizer,
+            drafter,
+            lambda: False,
+            engine._serving.costs,
+        )
         replies.append(Reply(engine.encode([Message("user", text)]), params, lane))
         list(replies[-1].read())
-    for _ in together(engine._model, replies):
+    for _ in together(engine._serving.model, replies):
         pass
     for reply, text in zip(replies, users(8), strict=True):
         assert (

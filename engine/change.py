@@ -1,0 +1,108 @@
+"""A change of the pair in use, as seen by whoever asked for it: how far it is, and a way to call it off."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from engine.config import EngineConfig
+
+
+class ChangePhase(StrEnum):
+    CHECKING = "checking"
+    LOADING = "loading"
+    WAITING = "waiting"  # for the replies that are being written
+    STARTING = "starting"  # the first passes, which are slow, and how long the next ones take
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+OVER = (ChangePhase.DONE, ChangePhase.FAILED, ChangePhase.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStatus:
+    """After FAILED and CANCELLED the pair of before is in use, unharmed.
+
+    step: what loading is at, as `Status.phase`, or "". fraction: 0..1 of this step, None where unknown. message: one
+    sentence when FAILED, else "". instead: the pair of before had to make room, and is loaded again if this one fails.
+    """
+
+    phase: ChangePhase
+    config: EngineConfig
+    step: str = ""
+    fraction: float | None = None
+    message: str = ""
+    instead: bool = False
+
+    @property
+    def over(self) -> bool:
+        return self.phase in OVER
+
+
+class CalledOff(Exception):
+    """Ends a load whose result nobody wants any more."""
+
+
+class Change:
+    """Made by `Engine.change`; safe to use from any thread."""
+
+    def __init__(self, config: EngineConfig, wake: Callable[[], None]) -> None:
+        """wake: called when it is called off, so that the engine looks."""
+        self._status = ChangeStatus(ChangePhase.CHECKING, config)
+        self._changed = threading.Condition()
+        self._called_off = threading.Event()
+        self._wake = wake
+
+    def status(self) -> ChangeStatus:
+        return self._status
+
+    def wait(self, timeout_s: float | None = None) -> ChangeStatus:
+        """Blocks until it is over, or the time-out; returns the status."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._status.over, timeout_s)
+            return self._status
+
+    def cancel(self) -> None:
+        """Call it off: the pair in use stays. Safe at any time, and more than once; after DONE it has no effect.
+
+        A load that cannot be interrupted ends by itself and is thrown away. Where the pair of before had made room, it
+        is loaded again first.
+        """
+        with self._changed:
+            if self._status.over:
+                return
+            self._called_off.set()
+            if not self._status.instead and self._status.phase is not ChangePhase.STARTING:
+                self._tell(ChangePhase.CANCELLED)
+        self._wake()
+
+    # -- for the engine ----------------------------------------------------------------------------------------------
+
+    @property
+    def called_off(self) -> bool:
+        return self._called_off.is_set()
+
+    def tell(self, phase: ChangePhase, step: str = "", fraction: float | None = None, message: str = "") -> None:
+        """Nothing is told any more once it is over."""
+        with self._changed:
+            if not self._status.over:
+                self._tell(phase, step, fraction, message)
+
+    def takes_the_place(self) -> None:
+        """From here on the pair of before is not in use."""
+        with self._changed:
+            self._status = replace(self._status, instead=True)
+
+    def progress(self, step: str, fraction: float | None = None) -> None:
+        """For loaders. Raises CalledOff."""
+        if self.called_off:
+            raise CalledOff
+        self.tell(ChangePhase.LOADING, step, fraction)
+
+    def _tell(self, phase: ChangePhase, step: str = "", fraction: float | None = None, message: str = "") -> None:
+        self._status = replace(self._status, phase=phase, step=step, fraction=fraction, message=message)
+        self._changed.notify_all()

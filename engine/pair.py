@@ -1,0 +1,100 @@
+"""A target and whoever drafts for it: what a configuration names, loaded and fitted together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from engine.config import DRAFTER_WORDS, EngineConfig
+from engine.errors import LoadError
+
+if TYPE_CHECKING:
+    from engine.heads import ReadyHead
+    from engine.loaded import Loaded
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[str, float | None], None]
+
+REENCODED = (
+    "{drafter} and {target} have different tokenisers: what the drafter writes is read again in the target's tokens, which "
+    "changes no text and costs some of the speed."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What a loader returns: the target, and a drafter model or a trained head where there is one.
+
+    note: what a person should know of the drafter, or "". reencoded: the drafter's tokens are not the target's.
+    torch_threads: how many torch should use while this pair is in use; None leaves that alone.
+    """
+
+    target: Loaded
+    drafter: Loaded | None = None
+    threads: int = 1
+    head: ReadyHead | None = None
+    note: str = ""
+    reencoded: bool = False
+    torch_threads: int | None = None
+
+
+Loader = Callable[[EngineConfig, Progress], Pair]
+
+
+def load_pair(config: EngineConfig, progress: Progress) -> Pair:
+    """Loads what the configuration names. Raises LoadError."""
+    from engine import loading
+    from engine.pairs import resolved
+
+    config = resolved(config)
+    threads = config.threads or loading.default_threads()
+    target = loading.load(
+        config.target,
+        device=config.device,
+        threads=threads,
+        kernel=config.kernel,
+        quant=config.quant,
+        offline=config.offline,
+        progress=progress,
+    )
+    pair = _with_drafter(config, target, threads, progress)
+    return replace(pair, torch_threads=_torch_threads([target, *([pair.drafter] if pair.drafter else [])], threads))
+
+
+def _with_drafter(config: EngineConfig, target: Loaded, threads: int, progress: Progress) -> Pair:
+    from engine import heads, loading
+
+    if (folder := heads.find_head(config.drafter, config.target, config.offline, progress)) is not None:
+        try:
+            head = heads.load_head(folder, target, threads)
+            return Pair(target, threads=threads, head=head, note=head.note)
+        except LoadError as error:
+            if config.drafter != "auto":
+                raise
+            log.warning("The reply is drafted by n-gram alone. %s", error)  # nobody asked for just this head
+            return Pair(target, threads=threads, note=str(error))
+    if config.drafter in DRAFTER_WORDS:
+        return Pair(target, threads=threads)
+    drafter = loading.load(
+        config.drafter,
+        device=config.device if config.drafter_device == "auto" else config.drafter_device,
+        threads=threads,
+        kernel="auto",
+        quant=config.drafter_quant,
+        offline=config.offline,
+        progress=progress,
+    )
+    if drafter.tokenizer.same_ids(target.tokenizer):
+        return Pair(target, drafter, threads)
+    note = REENCODED.format(drafter=drafter.name, target=target.name)
+    return Pair(target, drafter, threads, note=note, reencoded=True)
+
+
+def _torch_threads(models: list[Loaded], threads: int) -> int:
+    """Beside the native kernels torch does small things only, and its threads take long to wake."""
+    from engine.native.llama import NativeLlama
+
+    return 1 if all(isinstance(model.network, NativeLlama) for model in models) else threads

@@ -1,0 +1,191 @@
+"""A pair in use: its models, caches and costs, until another pair takes its place.
+
+torch is imported when a pair begins, on the engine thread, and not by this module.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from engine.config import DecodingParams, EngineConfig, Message
+from engine.errors import ContextFull, InvalidParams
+
+if TYPE_CHECKING:
+    from engine.costs import Costs
+    from engine.drafters import Drafter
+    from engine.model import Cache, CachePool, Model
+    from engine.pair import Pair
+
+MIB = 2**20
+
+Inexact = Literal["", "device", "transformers", "kernel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The truth about the loaded engine, for a chip in the page. exact says whether speculative text is proven bit-equal.
+
+    inexact: what stands against it: "device" (another number of rows may end in other last bits there), "transformers"
+    (its layers give no such promise), "kernel" (asked of this machine, or it took too long to ask); "" where it is exact.
+    pair: counts the pairs that have been in use. weights_mib: what a pass of each model reads. cache_mib: the keys and
+    values of one conversation of full length.
+    """
+
+    target: str
+    weights: str  # e.g. "GGUF Q4_1, run as bf16"
+    kernel: str  # e.g. "torch bf16 linear"
+    device: str
+    threads: int
+    context_len: int
+    exact: bool
+    drafters: tuple[str, ...]  # names valid for DecodingParams.drafter, besides "auto"
+    max_new_tokens: int
+    note: str = ""  # what a person should know of this model, e.g. that it has no chat template; a line each
+    inexact: Inexact = ""
+    pair: int = 1
+    drafter_name: str = ""  # of a drafter model or a head, "" where there is none
+    drafter_device: str = ""
+    weights_mib: float = 0.0
+    cache_mib: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Serving:
+    """Only the engine thread runs its models; what a request asks is read on any thread."""
+
+    config: EngineConfig
+    pair: Pair
+    model: Model
+    draft_model: Model | None
+    costs: Costs
+    pool: CachePool
+    facts: Facts
+
+    def best_drafter(self) -> str:
+        """What "auto" means here."""
+        if self.config.drafter == "none":
+            return "none"
+        return "both" if self.pair.head else "draft_model" if self.pair.drafter else "ngram"
+
+    def request(self, messages: Sequence[Message], params: DecodingParams) -> tuple[list[int], DecodingParams]:
+        """Ids of the prompt, and the parameters with nothing left open. Raises InvalidParams, ContextFull."""
+        facts, tokenizer = self.facts, self.pair.target.tokenizer
+        if params.drafter == "auto":
+            params = replace(params, drafter=self.best_drafter())
+        if params.drafter not in facts.drafters:
+            raise InvalidParams(
+                "drafter", f"drafter must be one of {', '.join(facts.drafters)}, not {params.drafter!r}."
+            )
+        if params.max_new_tokens > facts.max_new_tokens:
+            raise InvalidParams("max_new_tokens", f"max_new_tokens must be at most {facts.max_new_tokens} here.")
+        if any(token_id >= tokenizer.vocab_size for token_id, _ in params.sampling.logit_bias):
+            raise InvalidParams("logit_bias", "logit_bias names a token id that this model does not have.")
+        ids = tokenizer.encode_chat(messages)
+        if len(ids) >= facts.context_len:
+            raise ContextFull(len(ids), facts.context_len)
+        if params.sampling.seed is None:
+            params = replace(params, sampling=replace(params.sampling, seed=secrets.randbits(31)))
+        return ids, params
+
+    def drafter(self, name: str, own_cache: Callable[[str], Cache], messages: Sequence[Message] = ()) -> Drafter | None:
+        """own_cache: gives a cache to "head" or "draft". messages: the conversation, for a drafter with a chat format of its
+        own; without them it reads the text of the target's prompt."""
+        from engine.drafters.both import Both
+        from engine.drafters.ngram import NgramDrafter
+
+        if name == "none":
+            return None
+        if name in ("head", "both") and self.pair.head is not None:
+            head = self.pair.head.drafter(own_cache("head"))
+            return head if name == "head" else Both(NgramDrafter(), head)
+        if name == "draft_model" and self.draft_model is not None:
+            return _model_drafter(self.pair, self.draft_model, own_cache("draft"), messages)
+        return NgramDrafter()
+
+
+def _model_drafter(pair: Pair, model: Model, cache: Cache, messages: Sequence[Message] = ()) -> Drafter:
+    from engine.drafters.draft_model import DraftModelDrafter
+    from engine.drafters.reencoded import ReencodedDrafter
+
+    if not pair.reencoded:
+        return DraftModelDrafter(model, cache)
+    assert pair.drafter is not None
+    own = pair.drafter.tokenizer
+    return ReencodedDrafter(model, own, pair.target.tokenizer, cache, own.encode_chat(messages) if messages else None)
+
+
+def begin(config: EngineConfig, pair: Pair, number: int) -> Serving:
+    """Makes the first passes, which are slow, and times the next ones. On the engine thread, while nothing else computes."""
+    import torch
+
+    from engine.model import BLOCK, Cache, CachePool, Model, Request
+    from engine.warm_up import warm_up
+
+    if pair.torch_threads is not None:
+        torch.set_num_threads(pair.torch_threads)
+    model = Model(pair.target.network, pair.target.context_len)
+    draft_model = None if pair.drafter is None else Model(pair.drafter.network, pair.drafter.context_len)
+    for one in filter(None, (model, draft_model)):
+        warm_up(one)
+    cache = Cache()
+    model.forward([Request([0], 1, cache)])
+    cache_mib = cache.nbytes / BLOCK * pair.target.context_len / MIB
+    return Serving(
+        config=config,
+        pair=pair,
+        model=model,
+        draft_model=draft_model,
+        costs=_measured(pair, model, draft_model),
+        pool=CachePool(config.cache_mib * MIB),
+        facts=_facts(config, pair, number, cache_mib),
+    )
+
+
+def _measured(pair: Pair, model: Model, draft_model: Model | None) -> Costs:
+    """What the controller should know before the first round."""
+    from engine.drafters.ngram import ACCEPTANCE, DRAFT_S
+    from engine.model import Cache
+    from engine.warm_up import measure
+
+    drafters: list[Drafter] = [pair.head.drafter(Cache())] if pair.head else []
+    if draft_model is not None:
+        drafters.append(_model_drafter(pair, draft_model, Cache()))
+    costs = measure(model, drafters, (("ngram", DRAFT_S),))
+    own = (("head", pair.head.acceptance),) if pair.head else ()
+    return replace(costs, acceptance=ACCEPTANCE + own)
+
+
+def _facts(config: EngineConfig, pair: Pair, number: int, cache_mib: float) -> Facts:
+    target, drafter = pair.target, pair.drafter
+    drafters = ("none", "ngram") + (("head", "both") if pair.head else ())
+    drafters += ("draft_model",) if drafter else ()
+    read = [target.network.weight_bytes, drafter.network.weight_bytes if drafter else 0]
+    return Facts(
+        target=target.name,
+        weights=target.weights,
+        kernel=target.kernel,
+        device=target.device,
+        threads=pair.threads,
+        context_len=target.context_len,
+        exact=target.exact,
+        drafters=drafters,
+        max_new_tokens=config.max_new_tokens,
+        note="\n".join(filter(None, (target.note, target.tokenizer.fallback_note, pair.note))),
+        inexact=_inexact(pair),
+        pair=number,
+        drafter_name=drafter.name if drafter else "",
+        drafter_device=drafter.device if drafter else target.device if pair.head else "",
+        weights_mib=sum(read) / MIB,
+        cache_mib=cache_mib,
+    )
+
+
+def _inexact(pair: Pair) -> Inexact:
+    if pair.target.exact:
+        return ""
+    if not pair.target.device.startswith("cpu"):
+        return "device"
+    return "transformers" if hasattr(pair.target.network, "hf_model") else "kernel"

@@ -1,0 +1,278 @@
+"""Another pair in place of the one in use: no reply is interrupted, and on failure nothing has happened."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from engine import engine as module
+from engine.change import Change, ChangePhase
+from engine.config import DecodingParams, EngineConfig, SamplingParams
+from engine.engine import Engine, Pair, State
+from engine.errors import Busy, LoadError, NotReady
+from engine.events import Finished, FinishReason
+from engine.lab import Name
+from engine.lab.values import Failed
+from engine.stream import Stream
+from tests.fakes import FakeLoaded, FakeNetwork, LogitsOf, byte_tokenizer, finished, hashed_logits, noisy, say
+
+LANGUAGES = {name: hashed_logits(257, seed) for seed, name in enumerate(("old", "new"))}
+
+
+class World:
+    """Loads pairs by name, as told: `wait` holds a load of that name, `fails` breaks it, `pause` holds a reply."""
+
+    def __init__(self) -> None:
+        self.loaded: list[str] = []
+        self.fails: dict[str, Exception] = {}
+        self.held, self.reached = {"": threading.Event()}, threading.Event()
+        self.pause = threading.Event()
+        self.pause.set()
+        self.drafter: LogitsOf | None = None
+        self.engine = Engine(EngineConfig("old"), self.load)
+        assert self.engine.wait_ready(60).state is State.READY
+
+    def load(self, config: EngineConfig, progress: Callable[[str, float | None], None]) -> Pair:
+        progress("load", 0.5)
+        self.loaded.append(config.target)
+        if gate := self.held.get(config.target):
+            self.reached.set()
+            assert gate.wait(60)
+            progress("load", 1.0)
+        if error := self.fails.get(config.target):
+            raise error
+        language = LANGUAGES[config.target]
+
+        def speaks(ids: tuple[int, ...]) -> np.ndarray:
+            if len(ids) > 40:
+                assert self.pause.wait(60)
+            row = language(ids).copy()
+            row[256] = -50.0
+            return row
+
+        target = FakeLoaded(FakeNetwork(257, speaks), byte_tokenizer(), name=config.target)
+        draft = (
+            FakeLoaded(FakeNetwork(257, noisy(speaks, 257, 0.5)), byte_tokenizer()) if config.drafter == "m" else None
+        )
+        return Pair(target, draft)  # type: ignore[arg-type]
+
+    def ask(self, prompt: str = "hello", n: int = 30, drafter: str = "auto", conversation: str = "") -> Stream:
+        params = DecodingParams(SamplingParams(seed=1), drafter, max_new_tokens=n)
+        return self.engine.stream(say(prompt), params, conversation)
+
+    def text(self, prompt: str = "hello") -> str:
+        return finished(list(self.ask(prompt))).text
+
+    def settled(self, change: Change) -> ChangePhase:
+        return change.wait(60).phase
+
+
+@pytest.fixture
+def world():  # type: ignore[no-untyped-def]
+    made = World()
+    yield made
+    made.pause.set()
+    for gate in made.held.values():
+        gate.set()
+    made.engine.close()
+
+
+def until(phase: ChangePhase, change: Change) -> None:
+    with change._changed:
+        assert change._changed.wait_for(lambda: change.status().phase is phase, 60)
+
+
+def test_the_next_reply_is_the_new_pairs_and_its_facts_too(world: World) -> None:
+    before = world.text()
+    assert world.settled(world.engine.change(EngineConfig("new", drafter="m"))) is ChangePhase.DONE
+    facts = world.engine.facts()
+    assert (facts.target, facts.pair, world.engine.config.target) == ("new", 2, "new")
+    assert "draft_model" in facts.drafters
+    after = world.text()
+    assert after != before
+    assert world.settled(world.engine.change(EngineConfig("old"))) is ChangePhase.DONE
+    assert world.text() == before and world.engine.facts().pair == 3
+    assert world.loaded == ["old", "new", "old"]
+
+
+def test_a_running_reply_is_written_to_its_end_by_the_pair_that_began_it(world: World) -> None:
+    alone = world.text()
+    world.pause.clear()
+    running = world.ask()
+    change = world.engine.change(EngineConfig("new"))
+    until(ChangePhase.WAITING, change)
+    late = world.ask()  # read by the old pair, written by the new
+    assert world.engine.facts().target == "old"
+    world.pause.set()
+    assert finished(list(running)).text == alone
+    assert world.settled(change) is ChangePhase.DONE
+    assert finished(list(late)).text == world.text() != alone
+
+
+def test_replies_go_on_while_the_other_pair_is_loaded(world: World) -> None:
+    world.held["new"] = threading.Event()
+    change = world.engine.change(EngineConfig("new"))
+    assert world.reached.wait(60)
+    assert world.text() and change.status().phase is ChangePhase.LOADING and change.status().fraction == 0.5
+    with pytest.raises(Busy):
+        world.engine.change(EngineConfig("new"))
+    world.held["new"].set()
+    assert world.settled(change) is ChangePhase.DONE
+
+
+@pytest.mark.parametrize("error", [LoadError("There is no model new."), RuntimeError("shape"), MemoryError("none")])
+def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_as_it_was(world: World, error: Exception) -> None:
+    list(world.ask(conversation="c"))
+    caches = world.engine._serving.pool
+    before = world.text()
+    world.fails["new"] = error
+    change = world.engine.change(EngineConfig("new"))
+    assert world.settled(change) is ChangePhase.FAILED
+    message = change.status().message
+    assert message == str(error) if isinstance(error, LoadError) else type(error).__name__ in message
+    assert world.engine.facts().target == world.engine.config.target == "old" and world.engine.facts().pair == 1
+    assert world.engine._serving.pool is caches and caches.nbytes  # and its conversations are remembered
+    assert world.text() == before
+    del world.fails["new"]
+    assert world.settled(world.engine.change(EngineConfig("new"))) is ChangePhase.DONE
+
+
+def test_a_pair_whose_first_pass_breaks_leaves_the_old_one_in_use(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = world.text()
+
+    def breaks(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(module, "begin", breaks)
+    assert world.settled(world.engine.change(EngineConfig("new"))) is ChangePhase.FAILED
+    assert world.text() == before and world.engine.status().state is State.READY
+
+
+def test_called_off_while_it_loads_it_is_over_at_once_and_its_load_is_thrown_away(world: World) -> None:
+    before = world.text()
+    world.held["new"] = threading.Event()
+    change = world.engine.change(EngineConfig("new"))
+    assert world.reached.wait(60)
+    change.cancel()
+    assert change.status().phase is ChangePhase.CANCELLED
+    again = world.engine.change(EngineConfig("old"))  # waits for the load that nobody wants any more
+    world.held["new"].set()
+    assert world.settled(again) is ChangePhase.DONE
+    change.cancel()
+    assert change.status().phase is ChangePhase.CANCELLED and world.engine.facts().pair == 2
+    assert world.text() == before
+
+
+def test_called_off_while_it_waits_for_a_reply(world: World) -> None:
+    world.pause.clear()
+    running = world.ask()
+    change = world.engine.change(EngineConfig("new"))
+    until(ChangePhase.WAITING, change)
+    late = world.ask("another")
+    change.cancel()
+    world.pause.set()
+    assert finished(list(running)).reason is FinishReason.LENGTH
+    assert finished(list(late)).text == world.text("another")
+    assert world.engine.facts().target == "old" and change.status().phase is ChangePhase.CANCELLED
+
+
+def test_a_waiting_request_for_a_drafter_that_has_gone_is_drafted_by_what_there_is(world: World) -> None:
+    assert world.settled(world.engine.change(EngineConfig("new", drafter="m"))) is ChangePhase.DONE
+    world.pause.clear()
+    running = world.ask()
+    change = world.engine.change(EngineConfig("old"))
+    until(ChangePhase.WAITING, change)
+    late = world.ask(drafter="draft_model")
+    world.pause.set()
+    list(running)
+    assert finished(list(late)).text == world.text() and world.engine.facts().target == "old"
+
+
+def test_an_experiment_that_waited_says_that_it_is_of_the_past(world: World) -> None:
+    world.pause.clear()
+    running = world.ask()
+    change = world.engine.change(EngineConfig("new"))
+    until(ChangePhase.WAITING, change)
+    reports = world.engine.experiment(Name.LENGTH)
+    world.pause.set()
+    list(running)
+    assert world.settled(change) is ChangePhase.DONE
+    last = list(reports)[-1]
+    assert isinstance(last, Failed) and "once more" in last.message
+    assert world.text()
+
+
+class Short(World):
+    """There is memory for one pair at a time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "makes_room", lambda *_: True)
+        super().__init__()
+        self.engine._real = True
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    made = Short(monkeypatch)
+    yield made
+    for gate in made.held.values():
+        gate.set()
+    made.engine.close()
+
+
+def test_where_memory_is_short_the_old_pair_goes_first(short: Short) -> None:
+    short.held["new"] = threading.Event()
+    change = short.engine.change(EngineConfig("new"))
+    assert short.reached.wait(60)
+    assert short.engine._serving is None and short.engine.status().state is State.LOADING and change.status().instead
+    with pytest.raises(NotReady):
+        short.ask()
+    short.held["new"].set()
+    assert short.settled(change) is ChangePhase.DONE
+    assert short.engine.facts().target == "new" and short.text()
+
+
+@pytest.mark.parametrize("called_off", [False, True])
+def test_where_it_made_room_for_nothing_it_is_loaded_again(short: Short, called_off: bool) -> None:
+    before = short.text()
+    short.held["new"] = threading.Event()
+    if not called_off:
+        short.fails["new"] = LoadError("It is damaged.")
+    change = short.engine.change(EngineConfig("new"))
+    assert short.reached.wait(60)
+    if called_off:
+        change.cancel()
+        assert not change.status().over  # not before the old one is back
+    short.held["new"].set()
+    assert short.settled(change) is (ChangePhase.CANCELLED if called_off else ChangePhase.FAILED)
+    assert short.engine.status().state is State.READY and short.engine.facts().target == "old"
+    assert short.text() == before and short.loaded == ["old", "new", "old"]
+
+
+def test_where_not_even_the_old_one_can_be_loaded_again_everybody_is_told(short: Short) -> None:
+    short.held["new"] = threading.Event()
+    change = short.engine.change(EngineConfig("new"))
+    assert short.reached.wait(60)
+    short.fails = {"new": LoadError("It is damaged."), "old": LoadError("The disk is gone.")}
+    short.held["new"].set()
+    assert short.settled(change) is ChangePhase.FAILED and change.status().message == "It is damaged."
+    assert short.engine.status().state is State.FAILED and short.engine.status().message == "The disk is gone."
+
+
+def test_closing_the_engine_ends_a_change(world: World) -> None:
+    world.pause.clear()
+    running = world.ask()
+    change = world.engine.change(EngineConfig("new"))
+    until(ChangePhase.WAITING, change)
+    world.pause.set()
+    world.engine.close()
+    assert change.wait(60).over
+    last = list(running)[-1]
+    assert isinstance(last, Finished)
+    with pytest.raises(NotReady):
+        world.engine.change(EngineConfig("new"))
