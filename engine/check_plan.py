@@ -93,26 +93,35 @@ PARTS = ("target", "drafter", "cache", "features", "working", "loading")
 
 
 def parts(plans: list[Plan]) -> dict[str, dict[str, float]]:
-    """MiB by device and part (of PARTS). plans: the target's, then the drafter's."""
-    found_parts: dict[str, dict[str, float]] = {}
+    """MiB by device and part (of PARTS). plans: the target's, then the drafter's, in which order they are loaded."""
+    made: dict[str, dict[str, float]] = {}
+    target = plans[0]
+    for one in plans:
+        tokens = min(one.model.context_len, target.model.context_len, memory.CONVERSATION)
+        part = "target" if one is target else "drafter"
+        room = {part: one.weights_mib, "cache": memory.cache_mib(one.model, tokens, one.dense)}
+        if one.model.head is not None:
+            layers = len(one.model.head.layers_of(target.model.layers))
+            room["features"] = memory.features_mib(target.model, layers, tokens, one.dense)
+        if one is target:
+            room["working"] = memory.working_mib(one.model, one.device, one.dense)
+        on_device = made.setdefault(one.device, {})
+        for name, mib in room.items():
+            on_device[name] = on_device.get(name, 0.0) + mib
+    for device, on_device in made.items():
+        more = _loading(plans, device) - sum(on_device.values())
+        on_device["loading"] = max(0.0, more)
+    return made
 
-    def add(device: str, part: str, mib: float) -> None:
-        on_device = found_parts.setdefault(device, {})
-        on_device[part] = on_device.get(part, 0.0) + mib
 
-    for plan in plans:
-        model, device, dense = plan.model, plan.device, plan.dense
-        is_target = plan is plans[0]
-        tokens = min(model.context_len, plans[0].model.context_len, memory.CONVERSATION)
-        add(device, "target" if is_target else "drafter", plan.weights_mib)
-        add(device, "cache", memory.cache_mib(model, tokens, dense))
-        if model.head is not None:
-            layers = len(model.head.layers_of(plans[0].model.layers))
-            add(device, "features", memory.features_mib(plans[0].model, layers, tokens, dense))
-        if is_target:
-            add(device, "working", memory.working_mib(model, device, dense))
-        add(device, "loading", memory.loading_mib(model, plan.kept, device, dense))
-    return found_parts
+def _loading(plans: list[Plan], device: str) -> float:
+    """The most that is there at once while they are loaded, MiB."""
+    loaded, most = 0.0, 0.0
+    for one in plans:
+        if one.device == device:
+            loaded += one.weights_mib
+            most = max(most, loaded + memory.loading_mib(one.model, one.kept, device, one.dense))
+    return most
 
 
 def size_text(mib: float) -> str:

@@ -35,6 +35,22 @@ def read_headers(
     """
     if name == EMBEDDED:
         return _embedded(offline, with_tokens)
+    try:
+        return _read(name, offline, progress)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        OSError,
+        TypeError,
+        ValueError,
+    ) as error:  # wrong kinds of value
+        raise Refused(
+            "damaged", name=name, reason=f"what it says of itself makes no sense ({first_line(error)})"
+        ) from error
+
+
+def _read(name: str, offline: bool, progress: Progress) -> Headers:
     path = Path(name).expanduser()
     if path.is_dir():
         return of_files(Folder(path.resolve().name, path))

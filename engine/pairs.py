@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from engine.config import EngineConfig
+from engine.places import EMBEDDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +27,38 @@ class Pairing:
 
 
 PAIRS: tuple[Pairing, ...] = (
-    Pairing("embedded", "embedded", "auto", "auto", "auto", "auto", 300, False, "0.13B"),
-    Pairing("small", "HuggingFaceTB/SmolLM2-360M-Instruct", "HuggingFaceTB/SmolLM2-135M-Instruct",
-            "auto", "auto", "cpu", 2800, False, "0.36B + 0.13B"),
-    Pairing("small-zh", "Qwen/Qwen3-1.7B", "Qwen/Qwen3-0.6B", "auto", "auto", "cpu", 11000, True, "1.7B + 0.6B"),
-    Pairing("gpu8", "Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", "nf4", "bf16", "cuda", 7600, True, "8.2B + 0.6B"),
-    Pairing("gpu24", "Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", "bf16", "bf16", "cuda", 18500, True, "8.2B + 0.6B"),
-    Pairing("eagle3", "meta-llama/Llama-3.1-8B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",
-            "bf16", "auto", "cuda", 18500, False, "8.0B + head"),
+    Pairing("embedded", "embedded", "auto", "auto", "auto", "auto", 350, False, "0.13B + head"),
+    Pairing(
+        "small", "HuggingFaceTB/SmolLM2-360M-Instruct", "embedded", "auto", "auto", "cpu", 2030, False, "0.36B + 0.13B"
+    ),
+    Pairing(
+        "small-zh", "Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-0.5B-Instruct", "int8", "int8", "cpu", 5890, True,
+        "1.5B + 0.5B",
+    ),
+    Pairing(
+        "gpu8", "Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-0.5B-Instruct", "nf4", "bf16", "cuda", 7070, True,
+        "7.6B + 0.5B",
+    ),
+    Pairing("gpu24", "Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", "bf16", "bf16", "cuda", 18360, True, "8.2B + 0.6B"),
+    Pairing(
+        "eagle3", "Qwen/Qwen3-8B", "RedHatAI/Qwen3-8B-speculator.eagle3", "bf16", "auto", "cuda", 17650, True,
+        "8.2B + head",
+    ),
 )  # fmt: skip
+"""needs_mib on a CPU: as float32 where the processor does not multiply bfloat16."""
 
 BY_NAME = {pair.name: pair for pair in PAIRS}
 
 
 def resolved(config: EngineConfig) -> EngineConfig:
-    """The configuration with a pair's name as its target replaced by what it stands for, where nothing else was set."""
+    """The configuration with a pair's name as its target replaced by what it stands for, where nothing else was set.
+
+    As the drafter a pair's name stands for that pair's drafter; "embedded" is in both places the default model.
+    """
+    if config.drafter in BY_NAME and config.drafter != EMBEDDED:
+        config = replace(config, drafter=BY_NAME[config.drafter].drafter)
     pair = BY_NAME.get(config.target)
-    if pair is None:
+    if pair is None or config.target == EMBEDDED:
         return config
     unset = EngineConfig()
     settings = {
