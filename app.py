@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import ipaddress
 import os
 import signal
 import socket
@@ -13,8 +14,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from engine.config import MAX_K, QUANTS, EngineConfig
+from engine.config import COMPUTE, DEVICES, MAX_K, QUANTS, EngineConfig
 from engine.errors import InvalidParams
+from engine.pairs import PAIRS
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -56,12 +58,17 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--share", action="store_true", help="also publish the page under a public gradio.live address")
     add("--queue-size", type=_whole(1, 10_000), default=32, help="how many requests may wait (default %(default)s)")
     add("--max-new-tokens", type=_whole(1, 1_000_000), default=2048, help="longest reply allowed (default %(default)s)")
-    add("--target", default="embedded", help="the model: embedded (default), a folder, or a Hugging Face id")
+    add(
+        "--target",
+        default="embedded",
+        help="the model: embedded (default), a folder with safetensors, a .gguf file, a Hugging Face id, or the name of a "
+        "pair: " + ", ".join(pair.name for pair in PAIRS if pair.name != "embedded"),
+    )
     add(
         "--drafter",
         default="auto",
         help="who guesses: auto (default: the model's trained head, where there is one, and n-gram), ngram, none, or the "
-        "folder or name of a head or of a smaller model of the same family",
+        "folder, file or name of a head or of a smaller model",
     )
     add(
         "--k",
@@ -69,7 +76,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         default=None,
         help=f"guesses a round at first: auto (default: by what pays), or 0 to {MAX_K}; 0 is plain decoding",
     )
-    add("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="where the model runs (default auto)")
+    add("--device", choices=DEVICES, default="auto", help="where the model runs (default auto)")
+    add(
+        "--drafter-device",
+        choices=DEVICES,
+        default="auto",
+        help="where a drafter model runs (default: beside the model)",
+    )
     add("--threads", type=_whole(1, 1024), default=None, help="CPU threads (default: as many as this process may use)")
     add(
         "--kernel",
@@ -81,8 +94,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "--quant",
         choices=QUANTS,
         default="auto",
-        help="how weights are kept: gguf (the default model's own 4 bits), bf16, fp32, nf4, int8; auto (default) is "
+        help="how weights are kept: gguf (a GGUF's own numbers), bf16, fp32, nf4, int8; auto (default) is "
         "the quickest that rounds nothing again",
+    )
+    add("--drafter-quant", choices=QUANTS, default="auto", help="how a drafter model's weights are kept (default auto)")
+    add("--compute", choices=COMPUTE, default="auto", help="what nf4 and int8 layers multiply in (default auto)")
+    add(
+        "--models-folder",
+        default=None,
+        help="where visitors' models are: with a page for others, only the pairs' and this folder's models can be loaded in it",
     )
     add("--lang", choices=("en", "zh"), default=None, help="language of the page (default: the browser's)")
     add("--offline", action="store_true", help="never use the network; the model must be there already")
@@ -116,11 +136,11 @@ def run(args: argparse.Namespace) -> int:
     config = EngineConfig(
         target=args.target, drafter=args.drafter, device=args.device, threads=args.threads, offline=args.offline,
         max_new_tokens=args.max_new_tokens, max_waiting=args.queue_size, kernel=args.kernel,
-        quant=args.quant,
+        quant=args.quant, drafter_device=args.drafter_device, drafter_quant=args.drafter_quant, compute=args.compute,
     )  # fmt: skip
     prepare_environment()
     check_port(host, args.port)
-    check_folders()
+    check_folders(args.models_folder)
 
     print("Starting Greenlight ...", file=sys.stderr, flush=True)
     # Only now the slow imports: a mistake on the command line is answered at once.
@@ -174,8 +194,10 @@ def check_port(host: str, port: int) -> None:
         raise CannotStart(f"it is not possible to listen on {host} ({error.strerror}); try --host 127.0.0.1.") from None
 
 
-def check_folders() -> None:
-    """Gradio keeps uploads in a temporary folder and fails deep inside without one."""
+def check_folders(models: str | None = None) -> None:
+    """Gradio keeps uploads in a temporary folder and fails deep inside without one. models: the models folder, if any."""
+    if models is not None and not os.path.isdir(os.path.expanduser(models)):
+        raise CannotStart(f"there is no folder {models}: make it, or leave out --models-folder.")
     folder = os.environ.get("GRADIO_TEMP_DIR")
     try:
         if folder:
@@ -194,7 +216,15 @@ def serve(engine: Engine, args: argparse.Namespace, host: str) -> tuple[gr.Block
     from ui.controls import Options
     from ui.layout import build_app, launch
 
-    options = Options(args.lang, args.drafter, args.k, args.max_new_tokens, args.queue_size)
+    options = Options(
+        args.lang,
+        args.drafter,
+        args.k,
+        args.max_new_tokens,
+        args.queue_size,
+        args.models_folder,
+        is_served(host, args.share),
+    )
     app = build_app(engine, options)
     try:
         _, url, shared = launch(
@@ -203,6 +233,16 @@ def serve(engine: Engine, args: argparse.Namespace, host: str) -> tuple[gr.Block
     except (OSError, ValueError) as error:
         raise CannotStart(f"the page could not be served on {host}:{args.port} ({error}).") from error
     return app, shared or url
+
+
+def is_served(host: str, share: bool) -> bool:
+    """Whether others than who started the app may reach its page."""
+    if share or os.environ.get("SPACE_ID"):
+        return True
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost"
 
 
 def wait_loaded(engine: Engine) -> Status:

@@ -46,10 +46,28 @@ def assert_one_sentence(ended: subprocess.CompletedProcess[str], words: str) -> 
         (["--nonsense"], "--nonsense"),
         (["--target", ""], "target must name a model"),
         (["--host", "no.such.host.invalid"], "--host 127.0.0.1"),
+        (["--models-folder", "/no/such/folder"], "there is no folder /no/such/folder"),
+        (["--drafter-device", "tpu"], "--drafter-device"),
+        (["--compute", "int4"], "--compute"),
     ],
 )
 def test_a_wrong_option_is_one_sentence(arguments: list[str], words: str) -> None:
     assert_one_sentence(start(*arguments), words)
+
+
+@pytest.mark.parametrize(
+    ("host", "share", "space", "served"),
+    [
+        ("127.0.0.1", False, "", False), ("localhost", False, "", False), ("::1", False, "", False),
+        ("127.0.0.1", True, "", True), ("0.0.0.0", False, "", True), ("192.168.1.5", False, "", True),
+        ("my-machine", False, "", True), ("127.0.0.1", False, "owner/space", True),
+    ],
+)  # fmt: skip
+def test_who_can_reach_the_page_decides_what_may_be_loaded_from_it(
+    host: str, share: bool, space: str, served: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPACE_ID", space)
+    assert app.is_served(host, share) is served
 
 
 def test_a_busy_port_is_one_sentence() -> None:
