@@ -32,13 +32,19 @@ Value = float | int | str | bool
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line fixes for the page. k None: automatic."""
+    """What the command line fixes for the page. k None: automatic.
+
+    models_folder: whose models may be loaded by their name in it. served: others than who started the app may use the page, so
+    nothing else on this machine may be loaded from it.
+    """
 
     lang: Lang | None = None
     drafter: str = "auto"
     k: int | None = None
     max_new_tokens: int = 2048
     queue_size: int = 32
+    models_folder: str | None = None
+    served: bool = False
 
 
 @dataclass(frozen=True, slots=True)

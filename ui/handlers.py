@@ -27,6 +27,7 @@ from ui.state import (
     Reply,
     Turn,
     abandon,
+    attributed,
     begin,
     index_of,
     progress,
@@ -68,6 +69,7 @@ class Handlers:
     def __init__(self, engine: Engine, options: controls.Options) -> None:
         self.engine = engine
         self.options = options
+        self._started_with = engine.config
         self.sessions = Sessions()
         self.pace = Pace()
 
@@ -76,7 +78,12 @@ class Handlers:
 
     def table(self) -> tuple[controls.Control, ...]:
         facts = self.facts()
-        return controls.table(self.options, facts.drafters if facts else None)
+        return controls.table(replace(self.options, drafter=self.drafter()), facts.drafters if facts else None)
+
+    def drafter(self) -> str:
+        """What was asked for with the pair in use: on the command line, or when it took the place of that one."""
+        config = self.engine.config
+        return self.options.drafter if config is self._started_with else config.drafter
 
     def sync(self, conversation_id: str) -> Patch:
         """Everything, for a page that opens, reloads or lost track. "": a new conversation."""
@@ -96,7 +103,7 @@ class Handlers:
     def missing(self) -> str:
         """Which drafters there are not, and why; "" until the engine says what it has."""
         facts = self.facts()
-        return missing_drafters(facts.drafters, self.options.drafter) if facts else ""
+        return missing_drafters(facts.drafters, self.drafter()) if facts else ""
 
     def stop(self, conversation_id: str) -> None:
         self.sessions.stop(conversation_id)
@@ -243,6 +250,11 @@ class Handlers:
         facts = self.facts()
         return None if facts is None else written_by(facts, params, system)
 
+    def _about_now(self, conversation: Conversation) -> About | None:
+        """Of the reply that begins: with the pair in use now, which may not be the one that it was asked of."""
+        asked = conversation.turns[-1].about
+        return None if asked is None else self.about(asked.params, asked.system)
+
     async def until_loaded(self, live: Live) -> AsyncIterator[Status]:
         """How far the engine is, time and again, while it loads; once more when that has ended. Nothing if it had."""
         waited = False
@@ -282,7 +294,9 @@ class Handlers:
                 conversation = self.sessions.find(conversation_id)
                 if conversation is None or not writing(conversation, key):
                     return
-                live.started = live.started or any(isinstance(event, Prefilled) for event in events)
+                if any(isinstance(event, Prefilled) for event in events):
+                    live.started = True
+                    conversation = attributed(conversation, self._about_now(conversation))
                 conversation = progress(conversation, key, events)
                 self.sessions.put(conversation)
                 start, blocks = sending.more(conversation.turns[-1].reply.blocks)

@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from engine.engine import Engine
-from ui import charts, chats, export, learn, page, render, saved, when
+from ui import charts, chats, export, learn, models, page, render, saved, when
 from ui import watch as views
 from ui.api import make_generate
 from ui.controls import Options
@@ -19,6 +19,7 @@ from ui.glossary import figure
 from ui.handlers import Handlers
 from ui.labs import Labs
 from ui.lessons import Lessons
+from ui.model_pairs import Models
 from ui.patches import Patch, answer, packed
 from ui.races import Races
 from ui.render import both, named
@@ -73,10 +74,12 @@ def build_app(engine: Engine, options: Options) -> gr.Blocks:
         watch = _view("watch", views.watch(), ("race", "look"))
         learning = _view("learn", learn.learn(), ("lesson", "ask"))
         when_to_use = _view("when", when.when(), ("lab", "ask"))
+        other_models = _view("models", models.models(options), ("ask",))
         settings.wire(app, log)
         _Views(Races(handlers)).wire(watch, settings)
         _Learning(Lessons(handlers)).wire(learning)
         _When(Labs(handlers)).wire(when_to_use)
+        _Models(Models(handlers)).wire(other_models)
         _Page(handlers, conversation, log, box, settings).wire(send, stop, undo, redo)
         gr.api(make_generate(handlers), api_name="generate", concurrency_limit=None)
     return app
@@ -245,6 +248,22 @@ class _When:
     async def on_ask(self, event: gr.EventData) -> Any:
         args = event.args if isinstance(event.args, dict) else {}
         message = await self.labs.ask(str(event.what), args)
+        return gr.skip() if message is None else packed(message)
+
+
+class _Models:
+    """The wiring of the tab "Models"."""
+
+    def __init__(self, pairs: Models) -> None:
+        self.pairs = pairs
+
+    def wire(self, other_models: gr.HTML) -> None:
+        private: dict[str, Any] = {"preprocess": False, "trigger_mode": "multiple", **PRIVATE}
+        other_models.ask(self.on_ask, None, other_models, queue=False, **private)
+
+    async def on_ask(self, event: gr.EventData) -> Any:
+        args = event.args if isinstance(event.args, dict) else {}
+        message = await self.pairs.ask(str(event.what), args)
         return gr.skip() if message is None else packed(message)
 
 

@@ -25,6 +25,7 @@ SCRIPTS = (
     "play",
     "learn",
     "when",
+    "models",
     "tabs",
     "start",
 )
@@ -47,6 +48,7 @@ STYLES = (
     "inspector",
     "learn",
     "when",
+    "models",
     "narrow",
 )
 """In assets/style, in this order: the last ones are for narrow screens and reduced motion and win over those before."""

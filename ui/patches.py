@@ -46,8 +46,7 @@ def packed(patch: Patch, asked: str = "") -> str:
 
 def everything(conversation: Conversation, status: Status, facts: Facts | None, left_s: float | None = None) -> Patch:
     """The whole conversation: for a page that has just opened, or has lost track. left_s: of this phase of loading."""
-    turns = [_whole(turn) for turn in conversation.turns]
-    return _patch(conversation, turns) | {
+    return _patch(conversation, _all(conversation)) | {
         "figures": _figures(conversation) | {"engine": render.engine_chip(status, facts), "note": render.note(facts)},
         "loading": render.loading_notice(status, left_s=left_s),
         "ready": facts is not None,
@@ -63,7 +62,7 @@ def unknown(asked: str) -> Patch:
 def undone(conversation: Conversation, taken_back: str = "", came_back: str = "") -> Patch:
     """Its turns after an undo or a redo. taken_back: a message that is no longer there and goes back into the box;
     came_back: one that is there again."""
-    return _patch(conversation, [_whole(turn) for turn in conversation.turns]) | {
+    return _patch(conversation, _all(conversation)) | {
         "figures": _figures(conversation),
         "notice": "",
         "taken_back": taken_back,
@@ -106,9 +105,9 @@ def latest(
     conversation: Conversation, start: int, blocks: list[Shown], ahead: int = 0, probing: bool = True, note: str = ""
 ) -> Patch:
     """The last turn with its `blocks` from `start` on, and the figures. Its size does not depend on the reply's length."""
-    turn = conversation.turns[-1]
+    *earlier, turn = conversation.turns
     return (
-        _patch(conversation, [_turn(turn, start, blocks, ahead)])
+        _patch(conversation, [_turn(earlier[-1] if earlier else None, turn, start, blocks, ahead)])
         | {
             "figures": _figures(conversation, probing),
             "notice": note,
@@ -149,12 +148,13 @@ def _patch(conversation: Conversation, turns: list[Patch]) -> Patch:
     return numbered(said)
 
 
-def _turn(turn: Turn, start: int, blocks: list[Shown], ahead: int = 0) -> Patch:
+def _turn(before: Turn | None, turn: Turn, start: int, blocks: list[Shown], ahead: int = 0) -> Patch:
     part = {
         "key": turn.key,
         "from": start,
         "blocks": blocks,
         "foot": render.turn_foot(turn, ahead),
+        "between": render.between(before, turn),
         "phase": turn.reply.phase.value,
     }
     if start == 0:
@@ -162,8 +162,12 @@ def _turn(turn: Turn, start: int, blocks: list[Shown], ahead: int = 0) -> Patch:
     return part
 
 
-def _whole(turn: Turn) -> Patch:
-    return _turn(turn, 0, shown(turn.reply.blocks))
+def _all(conversation: Conversation) -> list[Patch]:
+    befores = (None, *conversation.turns)
+    return [
+        _turn(before, turn, 0, shown(turn.reply.blocks))
+        for before, turn in zip(befores, conversation.turns, strict=False)
+    ]
 
 
 def _figures(conversation: Conversation, probing: bool = True) -> Patch:

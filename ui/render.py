@@ -102,11 +102,21 @@ def turn_head(turn: Turn) -> str:
     """The parts of a turn that do not change: who said what, and the empty place where blocks are put."""
     first = _first() if turn.key == 1 else ""
     return (
+        '<p class="between" data-part="between"></p>'
         f'<div class="you"><h3 class="who">{both("log.you")}</h3><p class="said" dir="auto">{escape(turn.user)}</p>'
         f'<p class="acts">{_act("edit", PENCIL)}</p></div>'
         f'<div class="model"><h3 class="who">{both("log.model")}</h3>{first}'
         '<p class="said reply" dir="auto" data-part="blocks"></p><div class="foot" data-part="foot"></div></div>'
     )
+
+
+def between(before: Turn | None, turn: Turn) -> str:
+    """What stands between two turns of which another pair wrote the second; "" where it is the same, or not known."""
+    was, now = before.about if before else None, turn.about
+    if was is None or now is None or was.pair == now.pair:
+        return ""
+    name = " + ".join(filter(None, (now.target, now.drafter)))
+    return both("models.between", name=f"{name} ({now.weights})")
 
 
 def _first() -> str:

@@ -98,7 +98,7 @@ def about(said: object) -> About | None:
         return About(
             _text(said["target"]), _text(said["weights"]), _text(said["kernel"]), _text(said["device"]),
             said["exact"] is True, _whole(said["context_len"]), _texts(said["drafters"]),
-            _params(said["params"]), _text(said["system"]),
+            _params(said["params"]), _text(said["system"]), _text(said.get("drafter", "")),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, OverflowError, EngineError) as error:
         raise NotSaved("what wrote a reply is not as it was saved") from error

@@ -113,6 +113,10 @@ class Sessions:
         place = self._line.index(live) if live in self._line else 0
         return sum(not other.started for other in self._line[:place])
 
+    def writing(self) -> int:
+        """How many replies, races and experiments are asked for or under way, the API's too."""
+        return len(self._line)
+
     def _forget_oldest(self) -> None:
         idle = [id_ for id_ in self._conversations if id_ not in self._live][:-1]  # never the newest
         blocks = sum(map(size, self._conversations.values()))

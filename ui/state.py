@@ -107,7 +107,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a reply was written by and with. drafters: those that there were."""
+    """What a reply was written by and with. drafters: those that there were; drafter: the name of the model or head among them."""
 
     target: str
     weights: str
@@ -118,13 +118,19 @@ class About:
     drafters: tuple[str, ...]
     params: DecodingParams
     system: str = ""
+    drafter: str = ""
+
+    @property
+    def pair(self) -> tuple[str, str, str]:
+        """What makes it another pair: the models, and how the target's weights are kept."""
+        return self.target, self.weights, self.drafter
 
 
 def written_by(facts: Facts, params: DecodingParams, system: str = "") -> About:
     """What a reply is written by, on that engine with those settings."""
     return About(
         facts.target, facts.weights, facts.kernel, facts.device, facts.exact, facts.context_len, facts.drafters,
-        params, system,
+        params, system, facts.drafter_name,
     )  # fmt: skip
 
 
@@ -269,6 +275,14 @@ def progress(conversation: Conversation, key: int, events: Sequence[Event]) -> C
     for event in events:
         tally = tally.add(event)
     return replace(conversation, turns=(*conversation.turns[:-1], turn), tally=tally)
+
+
+def attributed(conversation: Conversation, about: About | None) -> Conversation:
+    """The last turn as written by another pair than was in use when it was asked for: it waited while they were changed."""
+    *turns, last = conversation.turns
+    if about is None or (last.about is not None and last.about.pair == about.pair):
+        return conversation
+    return replace(conversation, turns=(*turns, replace(last, about=about)))
 
 
 def abandon(conversation: Conversation, key: int) -> Conversation:

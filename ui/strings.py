@@ -6,6 +6,7 @@ from string import Formatter
 from typing import Any, Literal
 
 from ui.strings_learn import LEARN
+from ui.strings_models import MODELS
 from ui.strings_terms import TERMS
 from ui.strings_when import WHEN
 
@@ -1163,7 +1164,7 @@ TEXT: dict[str, tuple[str, str]] = {
         "（普通解码算 1×）：差别不明显，单次计算的快慢波动比这还大。",
     ),
 }
-TEXT |= LEARN | TERMS | WHEN
+TEXT |= LEARN | MODELS | TERMS | WHEN
 
 
 class _Counting(Formatter):

@@ -13,7 +13,7 @@ from ui.glossary import figure
 from ui.render import DASH, both, icon, named
 from ui.strings import LANGS, text
 
-TABS = ("chat", "race", "inspect", "learn", "when")
+TABS = ("chat", "race", "inspect", "learn", "when", "models")
 """In the order in which they are shown; `?tab=NAME` opens one."""
 
 PLAY = '<path class="play" d="M5 3v10l8-5z"/><path class="pause" d="M5 3v10M11 3v10"/>'

@@ -144,6 +144,8 @@ function applyTurn(part) {
   }
   turn.phase = turn.node.dataset.phase = part.phase;
   if (turn.foot.innerHTML !== part.foot) turn.foot.innerHTML = part.foot;
+  if (turn.between.innerHTML !== part.between) turn.between.innerHTML = part.between;
+  if (part.about !== undefined) turn.about = part.about;  // another pair may have written it than it was asked of
   if (part.from > turn.have) return false;
   const fresh = part.blocks.slice(turn.have - part.from);
   if (fresh.length) {
@@ -162,7 +164,7 @@ function addTurn(part) {
   const later = [...turns.keys()].filter((key) => key > part.key).sort((a, b) => a - b)[0];
   turnsBox.insertBefore(node, later === undefined ? null : turns.get(later).node);
   const turn = {key: part.key, node, blocks: node.querySelector("[data-part=blocks]"), user: part.user, about: part.about,
-                foot: node.querySelector("[data-part=foot]"), have: 0, rows: [], phase: part.phase};
+                foot: node.querySelector("[data-part=foot]"), between: node.querySelector("[data-part=between]"), have: 0, rows: [], phase: part.phase};
   turns.set(part.key, turn);
   return turn;
 }

@@ -42,7 +42,7 @@ mount.addEventListener("abort", () => clearInterval(timer));
 on("visibilitychange", () => { if (!document.hidden && !running) sync(); });
 
 // The header, the panel and the notices are components of their own, which may be mounted after this one.
-const CHANNELS = ["greenlightWatch", "greenlightLearn", "greenlightWhen"];
+const CHANNELS = ["greenlightWatch", "greenlightLearn", "greenlightWhen", "greenlightModels"];
 const PARTS = [".gl-header", "#gl-figures", "#gl-chats [data-part=chats]", "[data-part=notice]", "[data-part=charts]"];
 
 function start() {

@@ -22,7 +22,9 @@ BUILT = ("load.", "legend.", "panel.", "drafter.", "rule.", "button.", "round.",
          "lab.chart.", "lab.table.", "lab.series.", "lab.rate.name", "lab.rate.asks", "lab.length.", "lab.k.name", "lab.k.asks",
          "lab.temperature.", "lab.text.name", "lab.text.asks", "lab.rows.name", "lab.rows.asks", "advise.tokens", "advise.users",
          "advise.goal", "advise.busy", "advise.memory", "advise.kind", "advise.verdict.", "advise.side.", "advise.from.",
-         "advise.command.", "advise.why.", "advise.said.", "advise.rule.")  # fmt: skip
+         "advise.command.", "advise.why.", "advise.said.", "advise.rule.",
+         "check.", "pair.", "models.col.", "models.target", "models.drafter", "models.quant", "models.device", "models.compute", "models.option.",
+         "models.part.", "models.verdict.", "models.level.", "models.drafting.", "models.phase.")  # fmt: skip
 """Beginnings of keys that the code puts together from a name."""
 
 
