@@ -27,14 +27,16 @@ if TYPE_CHECKING:
     from engine.native import Kernels
 
 
-def load_bundled(place: Place, kernels: Kernels | None, quant: str, where: Any, threads: int) -> Loaded:
+def load_bundled(
+    place: Place, kernels: Kernels | None, quant: str, where: Any, threads: int, compute: str = "auto"
+) -> Loaded:
     """From a folder made by `convert` in the form TILES. kernels: None for torch's own. Raises LoadError."""
     tokenizer = read_tokenizer(place)
     try:
         config = _json(place, "config")
         if kernels is not None:
             return _native(place, config, tokenizer, kernels, threads)
-        kind = chosen(quant, place, where, (config["intermediate_size"], config["hidden_size"]))
+        kind = chosen(quant, place, where, (config["intermediate_size"], config["hidden_size"]), compute)
         network = _lean(place.folder, config, kind, where)
     except (OSError, ValueError, KeyError) as error:
         raise _damaged(place, error) from error
@@ -116,16 +118,17 @@ def _lean(folder: Path, config: dict[str, Any], kind: Kind, where: Any) -> LeanL
     import torch
 
     from engine.convert import read_tiles
+    from engine.devices import moved
     from engine.linear import DTYPES, KINDS, values
     from engine.llama import LeanLlama
 
     on_cpu = where.type == "cpu"
     plain = DTYPES.get(kind.name, DTYPES[pick_dtype(where)])
     matrices, vectors = read_tiles(folder)
-    weights: dict[str, Weight] = {name: torch.from_numpy(vector).to(where) for name, vector in vectors.items()}
+    weights: dict[str, Weight] = {name: moved(torch.from_numpy(vector), where) for name, vector in vectors.items()}
     while matrices:  # one by one, so that no two copies of all are in memory
         name, blocks = matrices.popitem()
-        weights[name] = blocks if on_cpu else values(blocks).to(where, plain)
+        weights[name] = blocks if on_cpu else moved(values(blocks), where, plain)
     head = KINDS["gguf" if on_cpu else pick_dtype(where)] if kind.requantises else kind
     hidden = torch.float32 if on_cpu else plain
     return LeanLlama(_shape(config), weights, kind.build, head.build, dtype=hidden, device=where)

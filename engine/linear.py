@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -86,26 +86,31 @@ class Grid:
 
 
 class Nf4:
-    """bitsandbytes' 4-bit normal float, groups of 64 (Dettmers et al., QLoRA, arXiv:2305.14314), its scales unquantised.
+    """bitsandbytes' 4-bit normal float, groups of 64 (Dettmers et al., QLoRA, arXiv:2305.14314).
 
-    On a CPU without AVX-512 BF16 each product first writes the weights out in full: it works, and saves no time.
+    On a GPU the scales are quantised too, to 8 bits in groups of 256 (double quantisation, section 3). On a CPU they are
+    not, and without AVX-512 BF16 each product first writes the weights out in full: it works, and saves no time.
+    Quantised where `weight` is, and never moved from there: with AVX-512 BF16 the first product repacks the bytes.
+    compute: what the product is made in; None for float32 on a CPU, else the weight's own format.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, compute: torch.dtype | None = None) -> None:
         bnb = _bitsandbytes()
         self.outputs, self.inputs = weight.shape
         on_cpu = weight.device.type == "cpu"
-        made = bnb.nn.Linear4bit(
-            self.inputs, self.outputs, bias=False, quant_type="nf4", compress_statistics=False, device="meta",
-            compute_dtype=torch.float32 if on_cpu else weight.dtype,
-        )  # fmt: skip
-        made.weight = bnb.nn.Params4bit(
-            weight.float() if on_cpu else weight, quant_type="nf4", compress_statistics=False, module=made
+        packed, state = bnb.functional.quantize_4bit(
+            weight.float() if on_cpu else weight, blocksize=64, quant_type="nf4", compress_statistics=not on_cpu
         )
-        made.weight = made.weight.to(weight.device)  # quantises; later moves would spoil what it repacks for a CPU
-        self._layer = made.eval()
+        layer = bnb.nn.Linear4bit(
+            self.inputs, self.outputs, bias=False, quant_type="nf4", device="meta",
+            compute_dtype=compute or (torch.float32 if on_cpu else weight.dtype),
+        )  # fmt: skip
+        layer.weight = bnb.nn.Params4bit(packed, quant_state=state, quant_type="nf4", module=layer, bnb_quantized=True)
+        layer.quant_state = state
+        self._layer = layer.eval()
         self._bias = bias
-        self.weight_bytes = made.weight.nbytes + made.weight.quant_state.absmax.nbytes
+        scales = state.absmax.nbytes + (state.state2.absmax.nbytes if state.nested else 0)
+        self.weight_bytes = packed.nbytes + scales
 
     def __call__(self, x: Tensor) -> Tensor:
         out: Tensor = self._layer(x)
@@ -185,6 +190,8 @@ class Kind:
     requantises: bool = False
 
 
+NF4_PHRASE = "bitsandbytes NF4 linear"
+
 KINDS = {
     kind.name: kind
     for kind in (
@@ -192,10 +199,19 @@ KINDS = {
         Kind("bf16", "torch bf16 linear", _dense("bf16"), ("cpu", "cuda", "mps")),
         Kind("fp16", "torch fp16 linear", _dense("fp16"), ("cuda", "mps")),
         Kind("fp32", "torch fp32 linear", _dense("fp32"), ("cpu", "cuda", "mps")),
-        Kind("nf4", "bitsandbytes NF4 linear", lambda w, b: Nf4(values(w), b), ("cpu", "cuda"), True),
+        Kind("nf4", NF4_PHRASE, lambda w, b: Nf4(values(w), b), ("cpu", "cuda"), True),
         Kind("int8", "int8 linear, bitsandbytes weights", lambda w, b: Int8(values(w), b), ("cpu", "cuda"), True),
     )
 }
+
+
+def computing(kind: Kind, compute: str) -> Kind:
+    """The same with products made in a format of DTYPES. "auto", and all kinds but NF4: as they are by themselves (int8
+    multiplies bytes, and the others are a format)."""
+    if kind.name != "nf4" or compute == "auto":
+        return kind
+    dtype = DTYPES[compute]
+    return replace(kind, phrase=f"{NF4_PHRASE} in {compute}", build=lambda w, b: Nf4(values(w), b, dtype))
 
 
 def refusal(name: str, device: torch.device) -> str:

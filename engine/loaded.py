@@ -41,9 +41,12 @@ class Loaded:
     """A sentence that a person should read about how the weights are kept, or ""."""
 
 
-def chosen(quant: str, place: Place, where: Any, shape: tuple[int, int]) -> Kind:
-    """What --quant names, or the quickest here that rounds no weight again. shape: of a typical layer. Raises LoadError."""
-    from engine.linear import KINDS, refusal
+def chosen(quant: str, place: Place, where: Any, shape: tuple[int, int], compute: str = "auto") -> Kind:
+    """What --quant names, or the quickest here that rounds no weight again. Raises LoadError.
+
+    shape: of a typical layer. compute: what NF4 multiplies in, as `EngineConfig.compute`.
+    """
+    from engine.linear import KINDS, computing, refusal
     from engine.quickest import quickest
 
     if quant == "gguf" and not place.tiles:
@@ -57,7 +60,7 @@ def chosen(quant: str, place: Place, where: Any, shape: tuple[int, int]) -> Kind
         quant = pick_dtype(where)
     if reason := refusal(quant, where):
         raise LoadError(reason)
-    return KINDS[quant]
+    return computing(KINDS[quant], compute)
 
 
 def finished(

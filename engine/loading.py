@@ -44,6 +44,7 @@ def load(
     threads: int | None = None,
     kernel: str = "auto",
     quant: str = "auto",
+    compute: str = "auto",
     offline: bool,
     progress: Progress,
 ) -> Loaded:
@@ -51,7 +52,7 @@ def load(
 
     kernel: "native" (compiled here; for the default model and GGUF files like it, on a CPU), "torch", or "auto", which
     takes native where it can. quant: a name of `linear.KINDS`, or "auto": a GGUF's own grid on native kernels, and else
-    the quickest here that rounds no weight again. Sets the number of threads that torch uses in this process, when the
+    the quickest here that rounds no weight again. compute: as `EngineConfig.compute`. Sets the number of threads that torch uses in this process, when the
     model runs on the CPU.
     """
     import torch
@@ -68,8 +69,8 @@ def load(
         torch.set_num_threads(threads if kernels is None else 1)
     progress("load", None)
     if place.tiles:
-        return load_bundled(place, kernels, quant, where, threads)
-    return _load_transformers(place, where, quant, threads)
+        return load_bundled(place, kernels, quant, where, threads, compute)
+    return _load_transformers(place, where, quant, threads, compute)
 
 
 def _kernels(target: str, wanted: str, quant: str, where: Any, progress: Progress) -> Kernels | None:
@@ -93,7 +94,7 @@ def _kernels(target: str, wanted: str, quant: str, where: Any, progress: Progres
     return None
 
 
-def _load_transformers(place: Place, where: Any, quant: str, threads: int) -> Loaded:
+def _load_transformers(place: Place, where: Any, quant: str, threads: int, compute: str) -> Loaded:
     import transformers
 
     transformers.logging.set_verbosity_error()
@@ -102,7 +103,7 @@ def _load_transformers(place: Place, where: Any, quant: str, threads: int) -> Lo
     _refuse_unsupported(place.name, config)
     text_config = config.get_text_config()
     shape = (getattr(text_config, "intermediate_size", None) or text_config.hidden_size, text_config.hidden_size)
-    kind = chosen(quant, place, where, shape)
+    kind = chosen(quant, place, where, shape, compute)
     network, generation = _network(place, kind, where)
     tokenizer = read_tokenizer(place) if place.is_gguf else _tokenizer(place, generation, text_config.vocab_size)
     network.vocab_size = tokenizer.vocab_size
@@ -236,6 +237,8 @@ def _read(place: Place, kind: Kind, where: Any) -> Any:
     """The transformers model, on its device. Raises LoadError."""
     from transformers import AutoModelForCausalLM
 
+    from engine.devices import moved
+
     try:
         model = AutoModelForCausalLM.from_pretrained(
             place.folder,
@@ -246,7 +249,7 @@ def _read(place: Place, kind: Kind, where: Any) -> Any:
         )
     except Exception as error:  # damaged files fail in many ways, and each of them is this sentence
         raise LoadError(f"{place.name} cannot be loaded ({first_line(error)}): its files may be damaged.") from error
-    return model.requires_grad_(False).eval().to(where)
+    return moved(model.requires_grad_(False).eval(), where)
 
 
 def _dtype(kind: Kind, where: Any) -> Any:
@@ -301,9 +304,11 @@ def _usual(model: Any) -> Any:
     """Logits of a transformers model, as it comes, on `_probe`."""
     import torch
 
+    from engine.devices import fetched, sent
+
     ids = _probe(model.config.get_text_config().vocab_size)
     with torch.inference_mode():
-        return model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0].float().cpu()
+        return fetched(model(input_ids=sent([ids], model.device)[0][None], use_cache=False).logits[0])
 
 
 def _gives(network: Network, usual: Any) -> bool:

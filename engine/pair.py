@@ -57,6 +57,7 @@ def load_pair(config: EngineConfig, progress: Progress) -> Pair:
         threads=threads,
         kernel=config.kernel,
         quant=config.quant,
+        compute=config.compute,
         offline=config.offline,
         progress=progress,
     )
@@ -84,6 +85,7 @@ def _with_drafter(config: EngineConfig, target: Loaded, threads: int, progress: 
         threads=threads,
         kernel="auto",
         quant=config.drafter_quant,
+        compute=config.compute,
         offline=config.offline,
         progress=progress,
     )
