@@ -15,6 +15,8 @@ from engine.check_pair import alone, drafting_of
 from engine.check_plan import PARTS, Plan, count_text, plan, size_text
 from engine.check_plan import parts as parts_of
 from engine.config import DRAFTER_WORDS, EngineConfig
+from engine.errors import InvalidParams, LoadError
+from engine.fetch import cache_folder
 from engine.findings import Finding, Refused, Verdict, found, worst
 from engine.headers import Headers, Progress, read_headers
 from engine.memory import MIB, Machine, this_machine
@@ -154,12 +156,9 @@ def _memory(parts: dict[str, dict[str, float]], machine: Machine, beside_mib: fl
 
 def _disk(plans: list[Plan], machine: Machine) -> Iterator[Finding]:
     """What must be written before it can be loaded: downloads, and GGUFs in bf16."""
-    from engine.errors import LoadError
-    from engine.fetch import cache_folder
-
     models = [plan.model for plan in plans]
     needs = sum(model.file_bytes for model in models if not model.here) / MIB
-    needs += sum(2 * m.parameters for m in models if m.source == "gguf" and not m.grid and m.reason is None) / MIB
+    needs += sum(2 * m.parameters for m in models if m.source == "gguf" and not m.grid and not _converted(m)) / MIB
     if machine.disk_free_mib is None or needs <= machine.disk_free_mib:
         return
     try:
@@ -167,6 +166,14 @@ def _disk(plans: list[Plan], machine: Machine) -> Iterator[Finding]:
     except LoadError:
         folder = "the cache"
     yield found("disk_short", folder=folder, free=size_text(machine.disk_free_mib), needs=size_text(needs))
+
+
+def _converted(model: Headers) -> bool:
+    """Whether a GGUF has been written out before, or never will be."""
+    try:
+        return model.reason is not None or any((cache_folder() / "gguf").glob(f"{model.name}-*-bf16-*/config.json"))
+    except LoadError:
+        return False
 
 
 def _speed(plans: list[Plan], config: EngineConfig, machine: Machine) -> Iterator[Finding]:
@@ -213,7 +220,6 @@ def main(arguments: list[str] | None = None) -> int:
     import argparse
 
     from engine.config import COMPUTE, DEVICES, QUANTS
-    from engine.errors import InvalidParams
 
     unset = EngineConfig()
     parser = argparse.ArgumentParser(prog="python -m engine.check", description="Check a pair by its headers alone.")

@@ -97,8 +97,9 @@ SENTENCES: dict[str, Sentence] = {
     "unsupported_type": Sentence(
         CANNOT,
         "The weights of {name} are {type}, which cannot be read.",
-        "Choose a GGUF of Q4_0, Q4_1, Q8_0, Q4_K, Q5_K, Q6_K, F16, BF16 or F32, or the model as safetensors.",
+        "Choose a GGUF of Q4_0, Q4_1, Q8_0, Q4_K_M, Q5_K_M, Q6_K or F16, or the model as safetensors.",
     ),
+    "gguf_refused": Sentence(CANNOT, "{reason}.", "Choose another file, or the model as safetensors."),
     "prequantised": Sentence(
         CANNOT,
         "The weights of {name} were quantised by {method}, which is not read.",

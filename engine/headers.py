@@ -11,9 +11,11 @@ from typing import Any
 from engine import tokens as tokens_of
 from engine.errors import LoadError
 from engine.findings import Finding, Refused, found
+from engine.gguf_files import FAMILIES, READ, model_config, on_grid
 from engine.gguf_header import GgufHeader, Truncated, read_gguf
+from engine.gguf_tokeniser import tokeniser
 from engine.headers_folder import of_files
-from engine.kinds import GGUF_KINDS, GGUF_TYPES, GRID_TYPES, KINDS, obstacle
+from engine.kinds import KINDS, obstacle
 from engine.model_facts import Headers, HeadFacts, window_of
 from engine.model_files import Folder, Progress, on_hub
 from engine.places import EMBEDDED, HUB_ID, first_line
@@ -95,42 +97,62 @@ def _embedded(offline: bool, with_tokens: bool) -> Headers:
 
 def _of_gguf(path: Path) -> Headers:
     gguf = _gguf(path, path.name)
-    kind = GGUF_KINDS.get(gguf.architecture, gguf.architecture)
+    family = FAMILIES.get(gguf.architecture)
+    reason, config = _gguf_reason(path, gguf)
     formats: Counter[str] = Counter()
     for tensor in gguf.tensors:
         formats[tensor.type] += tensor.nbytes
-    reason = _gguf_reason(path.name, gguf)
     by_name = {tensor.name: tensor for tensor in gguf.tensors}
-    if reason is None and not {"token_embd.weight", "output_norm.weight"} <= by_name.keys():
-        raise Refused("damaged", name=path.name, reason="it has no embedding, as if it were a part of a model")
     embedding = by_name.get("token_embd.weight")
-    grid = kind in KINDS and {t.type for t in gguf.tensors if len(t.shape) > 1} <= GRID_TYPES
-    heads = _first(gguf.fact("attention.head_count", 0))
-    hidden = int(gguf.fact("embedding_length", 0))
+    kind = family.kind if family else gguf.architecture
+    grid = reason is None and on_grid(gguf, config)
     return Headers(
         name=path.stem,
         source="gguf",
         kind=kind,
         runs="no" if reason else "native" if grid else "lean" if kind in KINDS else "transformers",
         reason=reason,
-        layers=int(gguf.fact("block_count", 0)),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=_first(gguf.fact("attention.head_count_kv", heads)),
-        head_dim=int(gguf.fact("attention.key_length", 0) or hidden // max(1, heads)),
-        mlp=_first(gguf.fact("feed_forward_length", 0)),
+        layers=config.get("num_hidden_layers", 0),
+        hidden=config.get("hidden_size", 0),
+        heads=config.get("num_attention_heads", 0),
+        kv_heads=config.get("num_key_value_heads", 0),
+        head_dim=config.get("head_dim", 0),
+        mlp=config.get("intermediate_size", 0),
         vocab_rows=embedding.shape[0] if embedding else 0,
-        context_len=int(gguf.fact("context_length", 2048)),
-        window=window_of(gguf.fact("attention.sliding_window")),
+        context_len=int(config.get("max_position_embeddings") or gguf.fact("context_length") or 2048),
+        window=window_of(config.get("sliding_window")),
         parameters=sum(tensor.numbers for tensor in gguf.tensors),
         file_bytes=gguf.file_bytes,
         formats=tuple(formats.most_common()),
-        tokens=tokens_of.of_gguf(gguf.facts) if gguf.facts.get("tokenizer.ggml.tokens") else None,
+        tokens=None if reason else _gguf_tokens(path.name, gguf),
         chat="tokenizer.chat_template" in gguf.facts,
         embedding=embedding.numbers if embedding else 0,
         tied="output.weight" not in by_name,
-        grid=grid and reason is None,
+        grid=grid,
     )
+
+
+def _gguf_tokens(name: str, gguf: GgufHeader) -> Tokens:
+    if gguf.facts.get("tokenizer.ggml.model") == "llama":  # its merges take seconds to find
+        return tokens_of.of_gguf(gguf.facts)
+    try:
+        return tokens_of.of_backend(tokeniser(gguf.facts, name))
+    except LoadError as error:
+        raise Refused("gguf_refused", reason=first_line(error).split(": ")[0]) from error
+
+
+def _gguf_reason(path: Path, gguf: GgufHeader) -> tuple[Finding | None, dict[str, Any]]:
+    """Why it is not read, and its config.json where it is."""
+    if gguf.architecture not in FAMILIES:
+        code = obstacle({"model_type": gguf.architecture}) or "unknown_architecture"
+        return found(code, name=path.name, kind=gguf.architecture or "?"), {}
+    others = sorted({tensor.type for tensor in gguf.tensors} - set(READ))
+    if others:
+        return found("unsupported_type", name=path.name, type=", ".join(others)), {}
+    try:
+        return None, model_config(gguf, path)
+    except LoadError as error:
+        return found("gguf_refused", reason=first_line(error).split(": ")[0]), {}
 
 
 def _gguf(path: Path, name: str) -> GgufHeader:
@@ -140,16 +162,3 @@ def _gguf(path: Path, name: str) -> GgufHeader:
         raise Refused("truncated", name=name, file=path.name) from error
     except LoadError as error:
         raise Refused("damaged", name=name, reason=first_line(error).split(": ")[0]) from error
-
-
-def _gguf_reason(name: str, gguf: GgufHeader) -> Finding | None:
-    if gguf.architecture not in GGUF_KINDS:
-        code = obstacle({"model_type": gguf.architecture}) or "unknown_architecture"
-        return found(code, name=name, kind=gguf.architecture or "?")
-    others = sorted({tensor.type for tensor in gguf.tensors} - GGUF_TYPES)
-    return found("unsupported_type", name=name, type=", ".join(others)) if others else None
-
-
-def _first(value: Any) -> int:
-    """A size, of the first layer where it is told layer by layer."""
-    return int(value[0] if isinstance(value, list) and value else value or 0)

@@ -247,16 +247,3 @@ def is_head_config(config: Any) -> bool:
 def default_features(layers: int) -> tuple[int, ...]:
     """Which layers a head reads that does not say so (EAGLE-3's own code, and vLLM)."""
     return 2, layers // 2, layers - 3
-
-
-GGUF_KINDS = {
-    "llama": "llama", "mistral": "mistral", "qwen2": "qwen2", "qwen3": "qwen3", "gemma": "gemma", "gemma2": "gemma2",
-    "gemma3": "gemma3_text",
-}  # fmt: skip
-"""transformers' kind by a GGUF's general.architecture."""
-
-GGUF_TYPES = frozenset(("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16", "F32"))
-"""Number formats of a GGUF that are read."""
-
-GRID_TYPES = frozenset(("Q4_0", "Q4_1", "Q8_0"))
-"""Those of them that are multiplied as they are, in models of KINDS."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import tokenizers
+
 from engine.errors import LoadError
 
 PROBES = (
@@ -62,12 +64,15 @@ def of_file(path: Path) -> Tokens:
 
 
 def _read(path: Path) -> Tokens:
-    import tokenizers
-
     try:
         backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library's own errors have no type
         raise LoadError(f"{path.name} cannot be read ({str(error).strip()}): fetch it again.") from error
+    return of_backend(backend)
+
+
+def of_backend(backend: tokenizers.Tokenizer) -> Tokens:
+    """Takes it over: it must not be used for anything else afterwards."""
     backend.no_truncation()
     backend.no_padding()
     backend.encode_special_tokens = True

@@ -110,6 +110,12 @@ def _other_cuts(folder: Path) -> Path:
     return write_folder(folder, backend)
 
 
+def _without_a_size(path: Path) -> Path:
+    """It does not say how wide it is any more."""
+    path.write_bytes(path.read_bytes().replace(b"llama.embedding_length", b"llama.embedding_lengtx"))
+    return path
+
+
 def _memory(free: float, beside: float = 0) -> Case:
     return lambda home: checked(_big(home / "m", 500), machine=Machine(free_mib=free), beside_mib=beside)
 
@@ -126,7 +132,8 @@ CASES: dict[str, Case] = {
     "no_tokenizer": lambda home: checked(_without(write_folder(home / "m"), "tokenizer.json")),
     "damaged": lambda home: checked(_file(home / "text.gguf")),
     "truncated": lambda home: checked(_cut(write_folder(home / "m") / "model.safetensors").parent),
-    "unsupported_type": lambda home: checked(write_gguf(home / "m.gguf", "Q5_0")),
+    "unsupported_type": lambda home: checked(write_gguf(home / "m.gguf", "IQ4_NL")),
+    "gguf_refused": lambda home: checked(_without_a_size(write_gguf(home / "m.gguf"))),
     "prequantised": lambda home: checked(
         _edited(write_folder(home / "m"), quantization_config={"quant_method": "gptq"})
     ),

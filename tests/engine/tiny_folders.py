@@ -82,7 +82,7 @@ def write_head(
 
 
 def write_gguf(path: Path, kind: str = "Q4_0", architecture: str = "llama") -> Path:
-    """The head of a GGUF file with weights of zeros, all matrices of one kind."""
+    """A Llama of one layer whose weights are zeros, all matrices of one kind; its vocabulary is padded to whole tiles."""
     import gguf
 
     backend = tokenisers.byte_level()
@@ -95,21 +95,28 @@ def write_gguf(path: Path, kind: str = "Q4_0", architecture: str = "llama") -> P
     writer.add_head_count_kv(2)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(10000.0)
-    vocab = sorted(backend.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
+    writer.add_rope_dimension_count(64)
+    named = sorted(backend.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
+    rows = -(-len(named) // 16) * 16
+    padding = [f"[PAD{i}]" for i in range(len(named), rows)]
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
-    writer.add_token_list([token for token, _ in vocab])
-    writer.add_token_types([3 if token in tokenisers.CONTROL else 1 for token, _ in vocab])
+    writer.add_tokenizer_pre("gpt2")
+    writer.add_token_list([token for token, _ in named] + padding)
+    kinds = {"<think>": 4, "中…": 4, **dict.fromkeys(tokenisers.CONTROL, 3)}
+    writer.add_token_types([kinds.get(token, 1) for token, _ in named] + [5] * len(padding))
     writer.add_token_merges([" ".join(merge) for merge in json.loads(backend.to_str())["model"]["merges"]])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_chat_template(tokenisers.CHATML)
     number = gguf.GGMLQuantizationType[kind]
     block, size = gguf.GGML_QUANT_SIZES[number]
-    for name, outputs in (("token_embd", len(vocab)), ("blk.0.attn_q", 256), ("blk.0.ffn_down", 256)):
-        row = np.zeros((outputs, 256 // block * size), np.uint8)
-        writer.add_tensor(f"{name}.weight", row, raw_dtype=number)
-    writer.add_tensor("output_norm.weight", np.ones(256, np.float32))
+    outputs = {"attn_q": 256, "attn_k": 128, "attn_v": 128, "attn_output": 256}
+    outputs |= dict.fromkeys(("ffn_gate", "ffn_up", "ffn_down"), 256)
+    for name, count in {"token_embd": rows, **{f"blk.0.{name}": count for name, count in outputs.items()}}.items():
+        zeros = np.zeros((count, 256 // block * size), np.uint8)
+        writer.add_tensor(f"{name}.weight", zeros, raw_dtype=number)
+    for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
+        writer.add_tensor(f"{name}.weight", np.ones(256, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
