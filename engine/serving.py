@@ -111,7 +111,7 @@ def _model_drafter(pair: Pair, model: Model, cache: Cache, messages: Sequence[Me
     from engine.drafters.reencoded import ReencodedDrafter
 
     if not pair.reencoded:
-        return DraftModelDrafter(model, cache)
+        return DraftModelDrafter(model, cache, pair.target.network.vocab_size)
     assert pair.drafter is not None
     own = pair.drafter.tokenizer
     return ReencodedDrafter(model, own, pair.target.tokenizer, cache, own.encode_chat(messages) if messages else None)
