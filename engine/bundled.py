@@ -6,6 +6,7 @@ On the native kernels, or on torch's over the very same quants.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,11 +96,13 @@ def _shape(config: dict[str, Any]) -> LlamaShape:
 def _native(place: Place, config: dict[str, Any], tokenizer: Tokenizer, kernels: Kernels, threads: int) -> Loaded:
     from safetensors.torch import load_file
 
-    from engine.exactness import remembered
+    from engine.exactness import PROMPT, remembered
     from engine.fetch import cache_folder
     from engine.native.llama import NativeLlama
 
-    network = NativeLlama(_shape(config), load_file(place.folder / "tiles.safetensors"), kernels, threads)
+    shape = _shape(config)
+    roomy = replace(shape, context_len=max(shape.context_len, PROMPT))  # as long as what it is proved with
+    network = NativeLlama(roomy, load_file(place.folder / "tiles.safetensors"), kernels, threads)
     network.vocab_size = tokenizer.vocab_size
     return Loaded(
         network=network,
@@ -107,7 +110,7 @@ def _native(place: Place, config: dict[str, Any], tokenizer: Tokenizer, kernels:
         name=place.name,
         weights=place.origin,
         kernel=f"native integer kernel, {kernels.path}",
-        context_len=network.shape.context_len,
+        context_len=shape.context_len,
         device="cpu",
         exact=remembered(network, cache_folder() / "native", f"{place.digest}-{kernels.key}-{threads}"),
     )
