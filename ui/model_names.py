@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
+from typing import Any
 
 from engine.config import DRAFTER_WORDS
 from engine.pairs import PAIRS
@@ -52,10 +54,15 @@ def offered(options: Options) -> tuple[str, ...]:
     return tuple(sorted(found)[:MOST_LISTED])
 
 
-def hidden(said: str, options: Options) -> str:
-    """A text without the path of the models folder, which is nobody's business."""
+def hidden(said: Any, options: Options) -> Any:
+    """Whatever is to be said (texts, also HTML, in dicts) without the path of the models folder, which is nobody's business."""
     root = _root(options)
-    return said if root is None else said.replace(f"{root}{os.sep}", "")
+    if root is None or not isinstance(said, (str, dict)):
+        return said
+    if isinstance(said, dict):
+        return {name: hidden(part, options) for name, part in said.items()}
+    path = f"{root}{os.sep}"
+    return said.replace(path, "").replace(escape(path), "")
 
 
 def _root(options: Options) -> Path | None:

@@ -122,7 +122,7 @@ class Models:
             if visitor.number != number or not visitor.checking:
                 return  # called off, or another one was asked for
             report = with_room(report)
-            visitor.card = model_names.hidden(models.card(report), self.handlers.options)
+            visitor.card = models.card(report)
             if load:
                 visitor.notice = await self._load(config, report, _text(args.get("session")))
         except Exception:  # a mistake of ours must not leave the page waiting
@@ -183,10 +183,11 @@ class Models:
     def _said(self, visitor: Visitor, session: str) -> dict[str, Any]:
         done = {"number": visitor.number, "going": visitor.checking}
         card = models.checking() if visitor.checking else visitor.card
-        return {
+        said = {
             "start": self._start, "pair": self._pair(), "change": self._change(visitor, session),
             "check": done | {"html": card}, "notice": visitor.notice,
         }  # fmt: skip
+        return dict(model_names.hidden(said, self.handlers.options))
 
     def _pair(self) -> dict[str, Any] | None:
         facts, options = self.handlers.facts(), self.handlers.options
@@ -208,8 +209,7 @@ class Models:
         seconds = (begun.ended_s or now_s) - begun.began_s
         if status.over:
             mine = begun.session == session and visitor.closed is not begun.change
-            told = replace(status, message=model_names.hidden(status.message, self.handlers.options))
-            return models.over(told, begun.who, seconds) | {"mine": True} if mine else None
+            return models.over(status, begun.who, seconds) | {"mine": True} if mine else None
         step = Status(State.LOADING, f"{status.phase} {status.step}", status.fraction)
         left_s = self._pace.left_s(step, now_s)
         said = models.going(status, begun.who, seconds, left_s, self.handlers.sessions.writing())

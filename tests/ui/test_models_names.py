@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import string
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,9 @@ def test_what_is_said_of_a_model_does_not_say_where_the_folder_is(shelf: Path) -
     assert spoken("embedded", options) == "embedded" and spoken("auto", options) == "auto"
     assert hidden(f"{shelf}/one.gguf is cut short.", options) == "one.gguf is cut short."
     assert hidden("nothing", Options()) == "nothing"
+    odd = served(shelf / 'a&"b')
+    said = {"html": f"<b>{escape(odd.models_folder or '')}/x.gguf</b>", "n": 3, "none": None}
+    assert hidden(said, odd) == {"html": "<b>x.gguf</b>", "n": 3, "none": None}
 
 
 def test_what_lies_in_the_folder_is_offered(shelf: Path) -> None:
