@@ -82,7 +82,7 @@ class ReencodedDrafter:
         """Fewer than k where the drafter has nothing more to say, at the end of its context, and where its text makes fewer."""
         if self._prompt is None:
             self._prompt = _read_as_text(ids[:prompt_len], self._target, self._own)
-        context = self._prompt + self._reply.read(ids[prompt_len:])
+        context = self._prompt + self._reply.read(ids[prompt_len:]) or [0]  # control tokens alone say nothing
         room = self._model.context_len - len(context)
         if room <= 0:
             self.context_len = len(ids)
