@@ -10,16 +10,20 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from engine.errors import LoadError
-from engine.fetch import default_model
+from engine.fetch import DEFAULT_MODEL, GEMMA, fetched
 
 settings.register_profile("greenlight", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("greenlight")  # a busy machine is no fault: nothing here fails for being slow
 
 
+MODELS = {"default": DEFAULT_MODEL, "gemma": GEMMA}
+"""By what the marker `model` names: none for the default one."""
+
+
 @functools.cache
-def _lacks_model() -> str:
+def _lacks_model(name: str = "default") -> str:
     try:
-        default_model(offline=False, progress=lambda phase, fraction: None)
+        fetched(MODELS[name], offline=False, progress=lambda phase, fraction: None)
     except LoadError as error:
         return str(error)
     return ""
@@ -47,7 +51,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and (reason := _lacks_gpu()):
         pytest.skip(reason)
     for marker, lacks in (("model", _lacks_model), ("browser", _lacks_browser)):
-        if item.get_closest_marker(marker) and (reason := lacks()):
+        found = item.get_closest_marker(marker)
+        if found is not None and (reason := lacks(*found.args)):
             if os.environ.get("CI", "").lower() in ("1", "true"):
                 pytest.fail(f"CI has to run this test: {reason}")
             pytest.skip(reason)
