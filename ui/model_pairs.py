@@ -28,11 +28,12 @@ from typing import Any
 
 from engine.change import Change
 from engine.check import Report, Verdict, check
-from engine.config import EngineConfig
+from engine.config import DRAFTER_WORDS, EngineConfig
 from engine.engine import State, Status
 from engine.errors import Busy, EngineError
 from engine.findings import worst
 from engine.memory import this_machine
+from engine.pairs import resolved
 from ui import model_names, models
 from ui.handlers import Handlers
 from ui.model_names import NotAllowed
@@ -144,7 +145,8 @@ class Models:
         except EngineError as error:
             return both("models.refusal", message=str(error))
         target = report.target.name if report.target else config.target
-        who = models.called(target, report.drafter.name if report.drafter else "")
+        named = report.drafter is not None and resolved(config).drafter not in DRAFTER_WORDS
+        who = models.called(target, report.drafter.name if report.drafter and named else "")
         self._begun = begun = Begun(change, session, who, time.monotonic())
         self._pace = Pace()
         threading.Thread(target=_time, args=(begun,), name="greenlight-change", daemon=True).start()

@@ -192,7 +192,8 @@ def _who(report: Report) -> str:
 
 
 def _headers(headers: Headers) -> str:
-    parts = [f"<b>{escape(headers.name)}</b>", escape(headers.kind)]
+    title = both("drafter.head") if headers.head is not None and headers.name == "head" else escape(headers.name)
+    parts = [f"<b>{title}</b>", escape(headers.kind)]
     if headers.parameters:
         parts.append(both("models.parameters", count=counted(headers.parameters)))
     if headers.formats:

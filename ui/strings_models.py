@@ -232,6 +232,7 @@ CHINESE: dict[str, tuple[str, str]] = {
         "{name} 的权重是 {type}，这里读不了。",
         "换成 Q4_0、Q4_1、Q8_0、Q4_K、Q5_K、Q6_K、F16、BF16 或 F32 的 GGUF，或者 safetensors。",
     ),
+    "gguf_refused": ("这个 GGUF 文件读不了：{reason}。", "换一个文件，或者用 safetensors 的模型。"),
     "prequantised": (
         "{name} 的权重是用 {method} 量化的，这里读不了。",
         "换成原版模型，在这里量化：选 nf4 或 int8。",
