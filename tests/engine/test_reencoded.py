@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 
+from engine import loading
 from engine.config import DecodingParams, Message, Rule, SamplingParams
 from engine.drafters import Offer, always
 from engine.drafters.reencoded import (
@@ -24,6 +25,7 @@ from engine.drafters.reencoded import (
     ends_inside_character,
 )
 from engine.events import Event, FinishReason, KReason, Outcome, Round
+from engine.fetch import GEMMA, fetched
 from engine.model import Cache, Model
 from engine.randomness import Dice, Purpose
 from engine.text import Tokenizer, build_tokenizer
@@ -385,3 +387,32 @@ def test_a_control_token_of_the_drafter_ends_the_draft() -> None:
         proposal = made.propose(Offer("", ""), [*ids, *reply], len(ids), None, 8, SamplingParams(), _dice())
         assert SPACES["never"].decode(proposal.token_ids) in ("", "h", "hh")
         assert not set(proposal.token_ids) & set(SPACES["never"].special)
+
+
+# ---------------------------------------------------------------------------------------------- two real models
+
+
+@pytest.mark.model("gemma")
+def test_smollm_drafts_for_gemma() -> None:
+    """Two makers' models and tokenisers; of the drafts a good part stands, and the text is plain decoding's."""
+
+    def load(name: str, **options: str) -> loading.Loaded:
+        return loading.load(
+            name, device="cpu", threads=1, offline=True, progress=lambda phase, fraction: None, **options
+        )  # type: ignore[arg-type]
+
+    writes, reads = load(str(fetched(GEMMA, offline=True, progress=lambda *_: None)), quant="fp32"), load("embedded")
+    assert not reads.tokenizer.same_ids(writes.tokenizer)
+    target, drafts = Model(writes.network, writes.context_len), Model(reads.network, reads.context_len)
+    accepted = drafted = 0
+    for text in ("The capital of France is Paris. The capital of Italy is", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,"):
+        message = [Message("user", text)]
+        prompt, own = writes.tokenizer.encode_chat(message), reads.tokenizer.encode_chat(message)
+        params = DecodingParams(SamplingParams(seed=0), "any", 3, max_new_tokens=12, probe_every=0)
+        made = ReencodedDrafter(drafts, reads.tokenizer, writes.tokenizer, Cache(), own)
+        spec = run(prompt, params, target, writes.tokenizer, made)
+        plain = run(prompt, replace(params, num_speculative_tokens=0), target, writes.tokenizer)
+        assert finished(spec).token_ids == finished(plain).token_ids
+        fates = [decision.outcome for one in rounds_of(spec) for decision in one.decisions]
+        accepted, drafted = accepted + fates.count(Outcome.ACCEPTED), drafted + len(fates)
+    assert drafted and accepted > 0.15 * drafted
