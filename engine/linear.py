@@ -40,12 +40,12 @@ class Dense:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         self.outputs, self.inputs = weight.shape
-        self._weight = weight.to(dtype)
+        self.weight = weight.to(dtype)
         self._bias = None if bias is None else bias.to(dtype)
-        self.weight_bytes = self._weight.nbytes
+        self.weight_bytes = self.weight.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
-        return F.linear(x.to(self._weight.dtype), self._weight, self._bias).to(x.dtype)
+        return F.linear(x.to(self.weight.dtype), self.weight, self._bias).to(x.dtype)
 
 
 class Grid:

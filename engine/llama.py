@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.devices import moved
 from engine.errors import LoadError
-from engine.linear import Builder, Linear, Weight
+from engine.linear import Builder, Dense, Linear, Weight
 from engine.llama_shape import LlamaShape, rope_tables
 from engine.model import Span, feature_layers, keep_features
 from engine.native.tiles import Blocks, joined, rows
@@ -88,6 +88,21 @@ class LeanLlama:
         """Every linear layer but the head, one after the other, so that what is replaced can be freed on the way."""
         for layer, name in itertools.product(self._layers, LINEARS):
             setattr(layer, name, replaced(getattr(layer, name)))
+        self.weight_bytes = self._weight_bytes()
+
+    def settle(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Take everything but the layers' matrices, which are there already, to a device, in a number format."""
+        assert isinstance(self._embedding, Tensor) and isinstance(self._head, Dense)
+        self.device, self._dtype = device, dtype
+        self._embedding = moved(self._embedding, device)
+        head = self._embedding if self.shape.tied else moved(self._head.weight, device)
+        self._head = Dense(head, None, self._head.weight.dtype)
+        self._norm = moved(self._norm, device, dtype)
+        for layer in self._layers:
+            layer.attention_norm = moved(layer.attention_norm, device, dtype)
+            layer.mlp_norm = moved(layer.mlp_norm, device, dtype)
+            layer.qk_norm = None if layer.qk_norm is None else moved(layer.qk_norm, device, dtype)
+        self._cosine = self._sine = torch.empty(0, 1, self.shape.dim, dtype=dtype, device=device)
         self.weight_bytes = self._weight_bytes()
 
     def _weight_bytes(self) -> int:

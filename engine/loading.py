@@ -166,37 +166,45 @@ def _unsupported(name: str, config: Any) -> str:
 
 def _network(place: Place, kind: Kind, where: Any) -> tuple[Network, Any]:
     """A network, lean where its family is known, and the model's generation config. Raises LoadError."""
+    import torch
+
+    from engine.devices import moved
     from engine.llama_shape import refusal
     from engine.model import TransformersNetwork
 
-    model = _read(place, kind, where)
+    # What is quantised comes in whole, and need not fit the device whole: it proves itself here, and goes layer by layer.
+    here = torch.device("cpu") if kind.requantises else where
+    model = _read(place, kind, where, here)
     reason = refusal(model.config.to_dict())
     if reason is None:
         usual = _usual(model)
         config, generation, weights = model.config, model.generation_config, dict(model.state_dict())
         del model  # before its weights are joined: they need not be in memory twice
         gc.collect()
-        network = _lean(config, weights, kind, where, usual)
+        network = _lean(config, weights, kind, where, here, usual)
         if network is not None:
             return network, generation
         reason = "it is not quite of the Llama family"
-        model = _read(place, kind, where)
+        model = _read(place, kind, where, here)
     log.info("%s runs on transformers: %s.", place.name, reason)
     if not _attends_rightly(model):
         raise LoadError(_unsupported(place.name, model.config))
-    transformed = TransformersNetwork(model, model.config.get_text_config().vocab_size)
-    transformed.weight_bytes += _requantised(model, kind) if kind.requantises else 0
+    change = _requantised(model, kind, where) if kind.requantises else 0
+    transformed = TransformersNetwork(moved(model, where), model.config.get_text_config().vocab_size)
+    transformed.weight_bytes += change
     return transformed, model.generation_config
 
 
-def _lean(config: Any, weights: dict[str, Any], kind: Kind, where: Any, usual: Any) -> Network | None:
-    """The lean network; None if the weights do not fit it, or its logits on `_probe` are not the `usual` ones.
+def _lean(config: Any, weights: dict[str, Any], kind: Kind, where: Any, here: Any, usual: Any) -> Network | None:
+    """The lean network on the device `where`; None if the weights do not fit it, or its logits on `_probe` are not the
+    `usual` ones.
 
-    weights: taken out as they are built in. Here linear layers get their kind: those that quantise when the network,
-    still dense, has proved itself.
+    weights: on the device `here`, taken out as they are built in. Here linear layers get their kind: those that quantise
+    when the network, still dense, has proved itself.
     """
     import torch
 
+    from engine.devices import moved
     from engine.linear import Dense
     from engine.llama import LeanLlama
     from engine.llama_shape import LlamaShape
@@ -209,16 +217,24 @@ def _lean(config: Any, weights: dict[str, Any], kind: Kind, where: Any, usual: A
         matrices[id(made)] = weight, bias
         return made
 
-    hidden = torch.float32 if where.type == "cpu" else form
+    hidden = torch.float32 if here.type == "cpu" else form
     shape = LlamaShape.read(config.to_dict(), _rope(config))
     try:
-        network = LeanLlama(shape, weights, dense, dtype=hidden, device=where)
+        network = LeanLlama(shape, weights, dense, dtype=hidden, device=here)
     except LoadError:
         return None
     if not _gives(network, usual):
         return None
     if kind.requantises:
-        network.replace_linears(lambda linear: kind.build(*matrices.pop(id(linear))))
+
+        def requantised(linear: Linear) -> Linear:
+            weight, bias = matrices.pop(id(linear))
+            return kind.build(moved(weight, where), None if bias is None else moved(bias, where))
+
+        network.replace_linears(requantised)
+        matrices.clear()
+        if where != here:
+            network.settle(where, torch.float32 if where.type == "cpu" else form)
     return network
 
 
@@ -233,8 +249,8 @@ def _rope(config: Any) -> tuple[list[float], float] | None:
     return speeds.tolist(), float(scale)
 
 
-def _read(place: Place, kind: Kind, where: Any) -> Any:
-    """The transformers model, on its device. Raises LoadError."""
+def _read(place: Place, kind: Kind, where: Any, here: Any) -> Any:
+    """The transformers model on the device `here`, in the number format of the device `where`. Raises LoadError."""
     from transformers import AutoModelForCausalLM
 
     from engine.devices import moved
@@ -249,7 +265,7 @@ def _read(place: Place, kind: Kind, where: Any) -> Any:
         )
     except Exception as error:  # damaged files fail in many ways, and each of them is this sentence
         raise LoadError(f"{place.name} cannot be loaded ({first_line(error)}): its files may be damaged.") from error
-    return moved(model.requires_grad_(False).eval(), where)
+    return moved(model.requires_grad_(False).eval(), here)
 
 
 def _dtype(kind: Kind, where: Any) -> Any:
@@ -259,12 +275,15 @@ def _dtype(kind: Kind, where: Any) -> Any:
     return DTYPES.get(kind.name, DTYPES[pick_dtype(where)])
 
 
-def _requantised(model: Any, kind: Kind) -> int:
-    """Swaps every linear layer but the head, one at a time, so that no two copies of all weights are ever in memory.
+def _requantised(model: Any, kind: Kind, where: Any) -> int:
+    """Swaps every linear layer but the head for one on the device `where`, one at a time, so that no two copies of all
+    weights are ever in memory.
 
     Returns by how many bytes the weights that a forward reads have changed.
     """
     import torch
+
+    from engine.devices import moved
 
     class Swapped(torch.nn.Module):
         def __init__(self, linear: Linear) -> None:
@@ -278,7 +297,8 @@ def _requantised(model: Any, kind: Kind) -> int:
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if type(child) is torch.nn.Linear and child is not head:
-                made = kind.build(child.weight.data, child.bias)
+                bias = None if child.bias is None else moved(child.bias.data, where)
+                made = kind.build(moved(child.weight.data, where), bias)
                 change += made.weight_bytes - child.weight.nbytes
                 setattr(module, name, Swapped(made))
     return change

@@ -105,11 +105,14 @@ def working_mib(model: Headers, device: str, dense: str, rows: int = 17) -> floa
 
 
 def loading_mib(model: Headers, kept: str, device: str, dense: str) -> float:
-    """How much more than in the end there is while it is loaded: layers that are quantised come in their dense form first."""
-    if kept not in REQUANTISED:
+    """How much more than in the end there is on the device while it is loaded: what is quantised comes in whole and dense.
+
+    That is always in main memory; another device is given one layer after the other.
+    """
+    if kept not in REQUANTISED or device != "cpu":
         return 0.0
     whole = model.parameters * NUMBER_BYTES[dense] / MIB
-    return max(0.0, whole - weights_mib(model, kept, device, dense)) if device == "cpu" else 0.0
+    return max(0.0, whole - weights_mib(model, kept, device, dense))
 
 
 def dense_on(device: str, machine: Machine) -> str:

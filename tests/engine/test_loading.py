@@ -543,3 +543,21 @@ def test_the_default_model_loads_without_touching_the_network(monkeypatch: pytes
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     assert load("embedded", offline=False).name == "SmolLM2-135M-Instruct"
+
+
+@pytest.mark.parametrize("quant", ["int8", "nf4"])
+@pytest.mark.parametrize("lean", [True, False])
+def test_what_is_quantised_for_another_device_comes_there_layer_by_layer(
+    folder: Path, quant: str, lean: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processor under another name stands for that device: the network is the same, and never there as a whole."""
+    if not lean:
+        monkeypatch.setattr("engine.loading._lean", lambda *_: None)
+    ids = list(range(5, 60))
+    [near] = Model(load(folder, quant=quant).network, 512).forward([Request(ids, len(ids), Cache())])
+    elsewhere = torch.device("cpu", 0)
+    monkeypatch.setattr("engine.loading.pick_device", lambda name: elsewhere)
+    loaded = load(folder, quant=quant)
+    [far] = Model(loaded.network, 512).forward([Request(ids, len(ids), Cache())])
+    assert torch.equal(near, far) and isinstance(loaded.network, LeanLlama) == lean
+    assert not lean or loaded.network.device == elsewhere
