@@ -42,7 +42,7 @@ MOST_ROWS_MIB = 1024
 @dataclass(frozen=True, slots=True)
 class Report:
     """parts: MiB of "target", "drafter", "cache", "features", "working" memory and of what is there only while "loading",
-    of which needs_mib is the sum. free_mib: of the target's device, None where unknown.
+    of which needs_mib is the sum; of all devices, but "loading" of the target's. free_mib: there, None where unknown.
 
     drafting: "same ids", "re-encoded", "head", "ngram", "none".
     """
@@ -89,7 +89,8 @@ def check(
         return Report(worst(findings), _sorted(findings), target, drafter, 0.0, machine.free_on(device), (), drafting)
     parts = parts_of(plans)
     findings += [*_memory(parts, machine, beside_mib), *_speed(plans, config, machine)]
-    summed = {name: sum(by_name.get(name, 0.0) for by_name in parts.values()) for name in PARTS}
+    summed = {name: sum(by_name.get(name, 0.0) for by_name in parts.values()) for name in PARTS[:-1]}
+    summed[PARTS[-1]] = parts[device].get(PARTS[-1], 0.0)  # elsewhere it is only passing through
     return Report(
         worst(findings),
         _sorted(findings),

@@ -108,19 +108,24 @@ def parts(plans: list[Plan]) -> dict[str, dict[str, float]]:
         on_device = made.setdefault(one.device, {})
         for name, mib in room.items():
             on_device[name] = on_device.get(name, 0.0) + mib
+    if any(one.kept in memory.REQUANTISED for one in plans):
+        made.setdefault("cpu", {})
     for device, on_device in made.items():
-        more = _loading(plans, device) - sum(on_device.values())
-        on_device["loading"] = max(0.0, more)
+        on_device["loading"] = max(0.0, _loading(plans, device) - sum(on_device.values()))
     return made
 
 
 def _loading(plans: list[Plan], device: str) -> float:
-    """The most that is there at once while they are loaded, MiB."""
+    """The most that is there at once while they are loaded, MiB. What is quantised, for whatever device, comes in whole."""
     loaded, most = 0.0, 0.0
     for one in plans:
+        on_way = loaded
         if one.device == device:
             loaded += one.weights_mib
-            most = max(most, loaded + memory.loading_mib(one.model, one.kept, device, one.dense))
+            on_way = loaded + memory.loading_mib(one.model, one.kept, device, one.dense)
+        elif device == "cpu" and one.kept in memory.REQUANTISED:
+            on_way = loaded + memory.weights_mib(one.model, one.dense, device, one.dense)
+        most = max(most, on_way)
     return most
 
 

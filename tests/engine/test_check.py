@@ -535,6 +535,15 @@ def test_a_quantised_model_comes_in_whole_first(home: Path) -> None:
     assert parts["target"] < whole / 2 and parts["target"] + parts.get("loading", 0) <= whole + 1
 
 
+def test_quantising_for_a_gpu_needs_main_memory_for_the_whole(home: Path) -> None:
+    target = _big(home / "m", 3000)
+    small = Machine(free_mib=1000, gpu_free_mib=8000)
+    assert "memory_short" in codes(checked(target, machine=small, device="cuda", quant="nf4"))
+    assert "memory_short" not in codes(checked(target, machine=small, device="cuda", quant="bf16"))
+    enough = checked(target, machine=Machine(free_mib=4000, gpu_free_mib=8000), device="cuda", quant="nf4")
+    assert "memory_short" not in codes(enough) and "loading" not in dict(enough.parts)
+
+
 def test_the_check_needs_no_torch() -> None:
     code = "import sys, engine.check, engine.pairs; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

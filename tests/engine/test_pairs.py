@@ -78,7 +78,7 @@ def needs(pair: Pairing) -> float:
     device = "cuda" if pair.device == "cuda" else "cpu"
     kinds = [(pair.target, pair.quant), (pair.drafter, pair.drafter_quant)]
     plans = [plan(MODELS[name], device, quant, "auto", machine, []) for name, quant in kinds if name in MODELS]
-    return sum(sum(by_name.values()) for by_name in parts(plans).values())
+    return sum(parts(plans)[device].values())
 
 
 @pytest.mark.parametrize("pair", PAIRS[1:], ids=lambda pair: pair.name)
