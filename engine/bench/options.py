@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.bench.prompts import Prompt, read_prompts
-from engine.config import MAX_K, QUANTS, DecodingParams, EngineConfig, Rule, SamplingParams
+from engine.config import COMPUTE, DEVICES, MAX_K, QUANTS, DecodingParams, EngineConfig, Rule, SamplingParams
 from engine.engine import Engine, State
 from engine.errors import EngineError, InvalidParams
 
@@ -29,6 +29,7 @@ def add_model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--offline", action="store_true", help="never use the network")
     command.add_argument("--kernel", choices=("auto", "native", "torch"), default="auto")
     command.add_argument("--quant", choices=QUANTS, default="auto")
+    command.add_argument("--compute", choices=COMPUTE, default="auto", help="what nf4 multiplies in")
     command.add_argument("--json", type=Path, metavar="OUT", help="also write the figures to this file")
 
 
@@ -52,6 +53,10 @@ def add_drafter_options(command: argparse.ArgumentParser, several: bool = False)
     command.add_argument(
         "--head", metavar="FOLDER", help="the head for auto, head, both and useless (default: the target's own)"
     )
+    command.add_argument(
+        "--drafter-device", choices=DEVICES, default="auto", help="of a drafter model (default: the target's)"
+    )
+    command.add_argument("--drafter-quant", choices=QUANTS, default="auto", help="of a drafter model")
     more = ", or several such as 3,7,auto" if several else ""
     text = f"draft tokens a round, 0 to {MAX_K}, or auto, as many as pay{more} (default: %(default)s)"
     command.add_argument("--k", type=_ks if several else _k, default="auto", help=text)
@@ -125,8 +130,8 @@ def engine_of(args: argparse.Namespace) -> Iterator[Engine]:
     """An engine that is ready, closed on leaving. Raises EngineError."""
     config = EngineConfig(
         args.target, drafters_of(args)[0], args.device, args.threads, args.offline,
-        max_new_tokens=max(args.max_new_tokens, WARM_UP_TOKENS), kernel=args.kernel,
-        quant=args.quant,
+        max_new_tokens=max(args.max_new_tokens, WARM_UP_TOKENS), kernel=args.kernel, quant=args.quant,
+        compute=args.compute, drafter_device=args.drafter_device, drafter_quant=args.drafter_quant,
     )  # fmt: skip
     engine = _engine(args, config)
     try:
@@ -157,6 +162,8 @@ def settings_of(args: argparse.Namespace, engine: Engine, **more: Any) -> dict[s
         ks = [told_k(k) for k in args.k] if isinstance(args.k, list) else [told_k(args.k)]
         told["k"] = ks if len(ks) > 1 else ks[0]
     fixed = {"target": facts.target, "weights": facts.weights, "kernel": facts.kernel, "threads": facts.threads}
+    if facts.drafter_name:
+        fixed |= {"drafter_model": facts.drafter_name, "drafter_device": facts.drafter_device}
     return fixed | told | more
 
 
