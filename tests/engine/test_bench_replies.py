@@ -267,7 +267,7 @@ def test_the_engine_gets_what_was_named(drafter: str, monkeypatch: pytest.Monkey
     def fail(config: EngineConfig, progress: object) -> Pair:
         raise EngineError("It is not here.")
 
-    monkeypatch.setattr("engine.engine._load_pair", fail)
+    monkeypatch.setattr("engine.engine.load_pair", fail)
     monkeypatch.setattr(Engine, "close", lambda self: made.append(self))
     args = bench.parser().parse_args(["speed", "--prompts", "p", "--drafter", drafter, "--seed", "5"])
     with pytest.raises(EngineError, match="not here"), options.engine_of(args):
