@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 from dataclasses import replace
@@ -59,7 +60,8 @@ def _read(name: str, offline: bool, progress: Progress) -> Headers:
     if path.is_file():
         if path.suffix.lower() != ".gguf":
             raise Refused("not_a_model", name=name)
-        return _of_gguf(path)
+        about = path.stat()
+        return _of_gguf(path, about.st_size, about.st_mtime_ns)
     if path.suffix.lower() == ".gguf" or name.startswith((".", "~", os.sep)) or not HUB_ID.fullmatch(name):
         raise Refused("not_found", name=name)
     return of_files(on_hub(name, offline, progress))
@@ -95,7 +97,9 @@ def _embedded(offline: bool, with_tokens: bool) -> Headers:
 # -- a GGUF file -------------------------------------------------------------------------------------------------------
 
 
-def _of_gguf(path: Path) -> Headers:
+@functools.lru_cache(maxsize=4)
+def _of_gguf(path: Path, size: int, mtime_ns: int) -> Headers:
+    """Read once while the file stays what it is: a page checks a pair before it loads it."""
     gguf = _gguf(path, path.name)
     family = FAMILIES.get(gguf.architecture)
     reason, config = _gguf_reason(path, gguf)
