@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.errors import LoadError
 from engine.gguf_header import GgufHeader, GgufTensor
-from engine.gguf_rope import LLAMA3, SPEEDS_KNOWN, llama3_parameters
+from engine.gguf_rope import SPEEDS_KNOWN, llama3_parameters
 
 Array = np.ndarray[Any, Any]
 Config = dict[str, Any]
@@ -264,9 +264,8 @@ def origin(header: GgufHeader) -> str:
     from gguf.constants import LlamaFileType
 
     try:
-        return f"GGUF {LlamaFileType(header.facts['general.file_type']).name.removeprefix('MOSTLY_')}".removesuffix(
-            " ALL_F32"
-        ).replace("GGUF ALL_", "GGUF ")
+        named = LlamaFileType(header.facts["general.file_type"]).name
+        return f"GGUF {named.removeprefix('MOSTLY_').removeprefix('ALL_')}"
     except (KeyError, ValueError):
         sizes: dict[str, int] = {}
         for tensor in header.tensors:
@@ -287,6 +286,3 @@ def values(path: Path, tensor: GgufTensor, begin: int = 0, end: int | None = Non
 
     part = np.ascontiguousarray(raw(path, tensor)[begin:end])
     return np.array(dequantize(part, GGMLQuantizationType[tensor.type]), dtype=np.float32)  # a copy, writable
-
-
-__all__ = ["FAMILIES", "LLAMA3", "family_of", "model_config", "on_grid", "origin", "raw", "values"]
