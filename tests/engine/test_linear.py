@@ -134,7 +134,7 @@ def test_a_folder_of_tiles_gives_the_matrices_by_transformers_names(tmp_path: Pa
 
     packed, hf = tiny_llama()
     save_file({name: tensor.contiguous() for name, tensor in packed.items()}, tmp_path / "tiles.safetensors")
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {"model_type": "llama"}))
     matrices, vectors = read_tiles(tmp_path)
     found = {name: blocks.dequantised() for name, blocks in matrices.items()} | vectors
     expected = {name: tensor.numpy() for name, tensor in hf.state_dict().items() if name != "lm_head.weight"}
