@@ -108,13 +108,13 @@ class Serving:
 
 def _model_drafter(pair: Pair, model: Model, cache: Cache, messages: Sequence[Message] = ()) -> Drafter:
     from engine.drafters.draft_model import DraftModelDrafter
-    from engine.drafters.reencoded import ReencodedDrafter
+    from engine.drafters.reencoded import ReencodedDrafter, own_prompt
 
     if not pair.reencoded:
         return DraftModelDrafter(model, cache, pair.target.network.vocab_size)
     assert pair.drafter is not None
     own = pair.drafter.tokenizer
-    return ReencodedDrafter(model, own, pair.target.tokenizer, cache, own.encode_chat(messages) if messages else None)
+    return ReencodedDrafter(model, own, pair.target.tokenizer, cache, own_prompt(own, messages))
 
 
 def begin(config: EngineConfig, pair: Pair, number: int) -> Serving:

@@ -87,7 +87,9 @@ class ReencodedDrafter:
         if room <= 0:
             self.context_len = len(ids)
             return Proposal()
-        if max(context, default=0) >= self._model.vocab_size:  # a name in the tokeniser that the model has no row for
+        if (
+            not context or max(context) >= self._model.vocab_size
+        ):  # a name in the tokeniser that the model has no row for
             self._broken = True
             return Proposal()
         drafts = self._drafted(context, k, min(room, OWN_PER_DRAFT * k))
@@ -181,6 +183,16 @@ def ending(tokenizer: Tokenizer) -> tuple[str, list[int]]:
     return "", stops[-1:]
 
 
+def own_prompt(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int] | None:
+    """The conversation as the drafter reads it; None where there are no messages, or its chat template refuses them: what the
+    target answers to is no reason for the reply to fail."""
+    try:
+        return tokenizer.encode_chat(messages)
+    except InvalidParams:
+        return None
+
+
 def _read_as_text(prompt: Sequence[int], target: Tokenizer, own: Tokenizer) -> list[int]:
-    """The prompt in the drafter's own tokens where nobody has its messages: its text, as what a user says."""
-    return own.encode_chat([Message("user", target.decode(prompt))])
+    """The prompt in the drafter's own tokens where nobody has its messages: its text, as what a user says if that can be."""
+    text = target.decode(prompt)
+    return own_prompt(own, [Message("user", text)]) or own.encode(f"{text}\n")

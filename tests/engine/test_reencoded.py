@@ -23,6 +23,7 @@ from engine.drafters.reencoded import (
     continued,
     ending,
     ends_inside_character,
+    own_prompt,
 )
 from engine.events import Event, FinishReason, KReason, Outcome, Round
 from engine.fetch import GEMMA, fetched
@@ -355,6 +356,12 @@ def test_without_the_messages_the_targets_prompt_is_read_as_text() -> None:
     prompt = BYTE_LEVEL.encode_chat([PROMPT])
     made.propose(Offer("", ""), [*prompt, *BYTE_LEVEL.encode("he")], len(prompt), None, 2, SamplingParams(), _dice())
     assert "user\nhello" in own.decode(seen[0]) and own.decode(seen[0]).endswith("he")
+
+
+def test_a_conversation_that_the_drafters_template_refuses_is_read_as_text() -> None:
+    refusing = build_tokenizer(tokenisers.byte_level(), renderer("{{ raise('no') }}"), [2])
+    assert own_prompt(refusing, [PROMPT]) is None and own_prompt(BYTE_LEVEL, []) is None
+    assert own_prompt(BYTE_LEVEL, [PROMPT]) == BYTE_LEVEL.encode_chat([PROMPT])
 
 
 def test_nothing_is_asked_of_the_model_for_no_drafts() -> None:
