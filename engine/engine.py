@@ -9,7 +9,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -28,7 +27,7 @@ from engine.lab.values import Failed, Name, Result, Spec
 from engine.pair import Loader, Pair, load_pair
 from engine.race import Race, events_of
 from engine.room import makes_room
-from engine.serving import Facts, Serving, begin
+from engine.serving import Facts, Serving, begin, set_threads
 from engine.stream import Channel, Stream, attempt
 
 if TYPE_CHECKING:
@@ -73,12 +72,13 @@ _Made = tuple[Channel[Any], Any] | None
 class _Job:
     """One request on the engine thread: a reply, or the two of a race. `events` is made when its first turn comes.
 
-    ids and params: of the request (messages, asked) as `serving` reads it. streams: those that have not ended yet.
+    ids and params: of the request (messages, asked) as the pair of that number reads it; the pair itself may go meanwhile.
+    streams: those that have not ended yet.
     """
 
     messages: Sequence[Message]
     asked: DecodingParams
-    serving: Serving
+    pair: int
     ids: list[int]
     params: DecodingParams
     conversation: str
@@ -98,7 +98,7 @@ class _Job:
 class _Trial:
     """An experiment on the engine thread; the fields as of `_Job`. disturbed: replies were written meanwhile."""
 
-    serving: Serving
+    pair: int
     asked: Asked
     machine: tuple[tuple[str, str], ...]
     streams: list[Channel[Any]]
@@ -218,7 +218,7 @@ class Engine:
             ("target", facts.target), ("weights", facts.weights), ("kernel", facts.kernel), ("device", facts.device),
             ("threads", str(facts.threads)), ("processor", processor_name()),
         )  # fmt: skip
-        self._submit(_Trial(serving, asked, machine, [reports]))
+        self._submit(_Trial(facts.pair, asked, machine, [reports]))
         return reports
 
     def _job(
@@ -227,7 +227,7 @@ class Engine:
         """The request, checked and complete. Raises what `stream` raises but Busy."""
         serving = self._ready()
         ids, complete = serving.request(messages, params)
-        return _Job(list(messages), params, serving, ids, complete, conversation, streams, perf_counter())
+        return _Job(list(messages), params, serving.facts.pair, ids, complete, conversation, streams, perf_counter())
 
     def _submit(self, job: _Job | _Trial) -> None:
         """Raises NotReady, Busy."""
@@ -310,6 +310,9 @@ class Engine:
             return
         change.tell(ChangePhase.WAITING)
         with self._changed:
+            if change.called_off or self._status.state is State.CLOSED:
+                change.tell(ChangePhase.CANCELLED)
+                return
             self._next = change, pair
             self._changed.notify_all()
 
@@ -325,6 +328,9 @@ class Engine:
             self._turn()
         with self._changed:
             left, self._active, self._waiting = [*self._active, *self._waiting], [], deque()
+            coming, self._next = self._next, None
+        if coming:
+            coming[0].tell(ChangePhase.CANCELLED)
         for job in left:
             for stream in job.streams:
                 stream.cancel()
@@ -343,21 +349,21 @@ class Engine:
     def _serve(self, serving: Serving) -> None:
         with self._changed:
             self._serving, self.config = serving, serving.config
-            waiting = list(self._waiting)
         self._set_status(Status(State.READY, "ready", 1.0))
-        for job in waiting:
-            self._renew(job, serving)
+
+    def _in_use(self) -> Serving:
+        if self._serving is None:
+            raise NotReady(self._status.message or "The engine has been closed: start the app again.")
+        return self._serving
 
     def _swap(self, change: Change, pair: Pair | None) -> None:
         """The next pair takes the place of the one in use; on failure that one is in use again."""
-        old = self._serving
-        assert old is not None
-        number = old.facts.pair + 1
+        number = self._in_use().facts.pair + 1
         if change.called_off:
             change.tell(ChangePhase.CANCELLED)
             return
         if pair is None:
-            self._swap_for_room(change, old, number)
+            self._swap_for_room(change, number)
             return
         change.tell(ChangePhase.STARTING)
         try:
@@ -365,16 +371,17 @@ class Engine:
             if change.called_off:
                 raise CalledOff
         except Exception as error:  # noqa: BLE001 - told to whoever asked, and logged, by what follows
+            set_threads(self._in_use().pair)
             _give_up(change, error)
             return
         self._serve(serving)
         change.tell(ChangePhase.DONE)
 
-    def _swap_for_room(self, change: Change, old: Serving, number: int) -> None:
-        before = old.config
+    def _swap_for_room(self, change: Change, number: int) -> None:
+        """Nobody else may hold the old pair: it goes before the other comes."""
+        before = self._in_use().config
         self._set_status(Status(State.LOADING, "load"))
         self._serving = None
-        del old
 
         def progress(phase: str, fraction: float | None = None) -> None:
             change.progress(phase, fraction)
@@ -394,27 +401,22 @@ class Engine:
             change.tell(ChangePhase.DONE)
             return
         try:
-            self._start(before, number)
+            if self._status.state is not State.CLOSED:
+                self._start(before, number)
         except Exception as error:  # noqa: BLE001 - told to whoever asked, and logged, by what follows
             self._set_status(Status(State.FAILED, "load", message=_why(error)))
         _give_up(change, failure)
 
-    def _renew(self, job: _Job | _Trial, serving: Serving) -> None:
-        """A request that waited while the pair was changed is read again, for the one in use now."""
-        if job.serving is serving:
+    def _renew(self, job: _Job | _Trial) -> None:
+        """A request that was read before the pair was changed is read again, for the one in use now. Raises EngineError."""
+        serving = self._in_use()
+        if job.pair == serving.facts.pair:
             return
         if isinstance(job, _Trial):
-            self._give(job, job.streams, Failed("The models were changed before this began: start it once more."))
-        else:
-            asked = job.asked if job.asked.drafter in serving.facts.drafters else replace(job.asked, drafter="auto")
-            try:
-                job.ids, job.params = serving.request(job.messages, asked)
-                job.serving = serving
-                return
-            except EngineError as error:
-                self._give(job, job.streams, Finished(FinishReason.ERROR, "", (), str(error)))
-        with self._changed, suppress(ValueError):
-            self._waiting.remove(job)
+            raise NotReady("The models were changed before this began: start it once more.")
+        asked = job.asked if job.asked.drafter in serving.facts.drafters else replace(job.asked, drafter="auto")
+        job.ids, job.params = serving.request(job.messages, asked)
+        job.pair = serving.facts.pair
 
     def _turn(self) -> None:
         """One step of each running reply, in turn. While another pair is ready to take its place, no other begins."""
@@ -423,6 +425,7 @@ class Engine:
                 lambda: self._active or self._waiting or self._next or self._status.state is not State.READY
             )
             if self._next and self._next[0].called_off:
+                self._next[0].tell(ChangePhase.CANCELLED)
                 self._next = None
             while self._waiting and len(self._active) < MAX_ACTIVE and not self._next:
                 self._active.append(self._waiting.popleft())
@@ -450,6 +453,7 @@ class Engine:
 
         def step() -> _Made:
             if job.events is None:
+                self._renew(job)
                 job.events = self._begin_trial(job) if isinstance(job, _Trial) else self._begin(job)
             return next(job.events)
 
@@ -468,7 +472,7 @@ class Engine:
             job.streams = [stream for stream in job.streams if stream not in streams]
         if not job.streams:
             for key, cache in job.leases:
-                job.serving.pool.release(key, cache)
+                self._in_use().pool.release(key, cache)
             # The generators know the job through their lanes: left alone, the caches would wait for a garbage collection.
             job.events, job.leases = iter(()), ()
         for stream in streams:
@@ -480,7 +484,7 @@ class Engine:
         from engine.lab.rig import Rig
         from engine.model import Cache
 
-        serving = trial.serving
+        serving = self._in_use()
 
         def drafter(name: str) -> Drafter | None:
             return serving.drafter(name, lambda _: Cache())
@@ -495,7 +499,7 @@ class Engine:
     def _begin(self, job: _Job) -> Iterator[_Made]:
         from engine.decode import Lane, generate
 
-        serving = job.serving
+        serving = self._in_use()
         job.queued_s = perf_counter() - job.submitted_s
         drafter = self._drafter(job)
         cache = serving.pool.acquire(job.conversation, drafter.feature_layers if drafter else ())
@@ -511,12 +515,12 @@ class Engine:
         """Who drafts this reply; nobody for plain decoding. Caches that it leases go back when the reply is over."""
         if job.params.num_speculative_tokens == 0:
             return None
-        return job.serving.drafter(job.params.drafter, partial(self._own_cache, job), job.messages)
+        return self._in_use().drafter(job.params.drafter, partial(self._own_cache, job), job.messages)
 
     def _own_cache(self, job: _Job, whose: str) -> Cache:
         """A drafter's cache of the job's conversation, leased until the reply is over."""
         key = job.conversation and f"{job.conversation}/{whose}"
-        cache = job.serving.pool.acquire(key)
+        cache = self._in_use().pool.acquire(key)
         job.leases += ((key, cache),)
         return cache
 

@@ -119,13 +119,10 @@ def _model_drafter(pair: Pair, model: Model, cache: Cache, messages: Sequence[Me
 
 def begin(config: EngineConfig, pair: Pair, number: int) -> Serving:
     """Makes the first passes, which are slow, and times the next ones. On the engine thread, while nothing else computes."""
-    import torch
-
     from engine.model import BLOCK, Cache, CachePool, Model, Request
     from engine.warm_up import warm_up
 
-    if pair.torch_threads is not None:
-        torch.set_num_threads(pair.torch_threads)
+    set_threads(pair)
     model = Model(pair.target.network, pair.target.context_len)
     draft_model = None if pair.drafter is None else Model(pair.drafter.network, pair.drafter.context_len)
     for one in filter(None, (model, draft_model)):
@@ -142,6 +139,14 @@ def begin(config: EngineConfig, pair: Pair, number: int) -> Serving:
         pool=CachePool(config.cache_mib * MIB),
         facts=_facts(config, pair, number, cache_mib),
     )
+
+
+def set_threads(pair: Pair) -> None:
+    """As many for torch as this pair wants; on the thread that computes."""
+    import torch
+
+    if pair.torch_threads is not None:
+        torch.set_num_threads(pair.torch_threads)
 
 
 def _measured(pair: Pair, model: Model, draft_model: Model | None) -> Costs:

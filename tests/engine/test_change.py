@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from engine import engine as module
 from engine.change import Change, ChangePhase
-from engine.config import DecodingParams, EngineConfig, SamplingParams
+from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
 from engine.engine import Engine, Pair, State
 from engine.errors import Busy, LoadError, NotReady
 from engine.events import Finished, FinishReason
 from engine.lab import Name
 from engine.lab.values import Failed
+from engine.serving import Serving
 from engine.stream import Stream
 from tests.fakes import FakeLoaded, FakeNetwork, LogitsOf, byte_tokenizer, finished, hashed_logits, noisy, say
 
@@ -29,7 +34,7 @@ class World:
         self.loaded: list[str] = []
         self.fails: dict[str, Exception] = {}
         self.held, self.reached = {"": threading.Event()}, threading.Event()
-        self.pause = threading.Event()
+        self.pause, self.writes = threading.Event(), threading.Event()
         self.pause.set()
         self.drafter: LogitsOf | None = None
         self.engine = Engine(EngineConfig("old"), self.load)
@@ -48,6 +53,7 @@ class World:
 
         def speaks(ids: tuple[int, ...]) -> np.ndarray:
             if len(ids) > 40:
+                self.writes.set()
                 assert self.pause.wait(60)
             row = language(ids).copy()
             row[256] = -50.0
@@ -62,6 +68,13 @@ class World:
     def ask(self, prompt: str = "hello", n: int = 30, drafter: str = "auto", conversation: str = "") -> Stream:
         params = DecodingParams(SamplingParams(seed=1), drafter, max_new_tokens=n)
         return self.engine.stream(say(prompt), params, conversation)
+
+    def writing(self) -> Stream:
+        """A reply that is being written, up to where `pause` holds it."""
+        self.writes.clear()
+        stream = self.ask()
+        assert self.writes.wait(60)
+        return stream
 
     def text(self, prompt: str = "hello") -> str:
         return finished(list(self.ask(prompt))).text
@@ -101,7 +114,7 @@ def test_the_next_reply_is_the_new_pairs_and_its_facts_too(world: World) -> None
 def test_a_running_reply_is_written_to_its_end_by_the_pair_that_began_it(world: World) -> None:
     alone = world.text()
     world.pause.clear()
-    running = world.ask()
+    running = world.writing()
     change = world.engine.change(EngineConfig("new"))
     until(ChangePhase.WAITING, change)
     late = world.ask()  # read by the old pair, written by the new
@@ -153,6 +166,70 @@ def test_a_pair_whose_first_pass_breaks_leaves_the_old_one_in_use(
     assert world.text() == before and world.engine.status().state is State.READY
 
 
+def test_a_pair_that_does_not_begin_leaves_torch_the_threads_of_the_old_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = world.engine._serving
+    serving.pair = replace(serving.pair, torch_threads=2)
+    used = []
+
+    def breaks(*_: object) -> None:
+        torch.set_num_threads(1)
+        raise RuntimeError("out of memory")
+
+    def speaks(ids: tuple[int, ...]) -> np.ndarray:
+        used.append(torch.get_num_threads())
+        return LANGUAGES["old"](ids)
+
+    serving.pair.target.network.logits_of = speaks
+    monkeypatch.setattr(module, "begin", breaks)
+    assert world.settled(world.engine.change(EngineConfig("new"))) is ChangePhase.FAILED
+    world.text()
+    assert set(used) == {2}
+
+
+def test_a_request_that_comes_just_after_it_was_read_is_read_again_by_the_new_pair(world: World) -> None:
+    stream, before = Stream(), world.text()
+    params = DecodingParams(SamplingParams(seed=1), max_new_tokens=30)
+    job = world.engine._job(say("hello"), params, "", [stream])
+    assert world.settled(world.engine.change(EngineConfig("new"))) is ChangePhase.DONE
+    world.engine._submit(job)
+    assert finished(list(stream)).text == world.text() != before
+
+
+def test_whatever_breaks_when_a_request_is_read_again_ends_that_request_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.pause.clear()
+    running = world.writing()
+    change = world.engine.change(EngineConfig("new"))
+    until(ChangePhase.WAITING, change)
+    late = world.ask("no")
+    request = Serving.request
+
+    def refuses(serving: Serving, messages: Sequence[Message], params: DecodingParams) -> object:
+        if messages[-1].content == "no":
+            raise ZeroDivisionError
+        return request(serving, messages, params)
+
+    monkeypatch.setattr(Serving, "request", refuses)
+    world.pause.set()
+    list(running)
+    assert finished(list(late)).reason is FinishReason.ERROR
+    assert world.settled(change) is ChangePhase.DONE and world.text()
+
+
+def test_of_the_pairs_that_were_in_use_nothing_is_left(world: World) -> None:
+    gone = []
+    for name in ("new", "old") * 3:
+        world.text()
+        gone.append(weakref.ref(world.engine._serving.pair.target))
+        assert world.settled(world.engine.change(EngineConfig(name))) is ChangePhase.DONE
+    world.text()
+    gc.collect()
+    assert [ref() for ref in gone] == [None] * 6
+
+
 def test_called_off_while_it_loads_it_is_over_at_once_and_its_load_is_thrown_away(world: World) -> None:
     before = world.text()
     world.held["new"] = threading.Event()
@@ -170,7 +247,7 @@ def test_called_off_while_it_loads_it_is_over_at_once_and_its_load_is_thrown_awa
 
 def test_called_off_while_it_waits_for_a_reply(world: World) -> None:
     world.pause.clear()
-    running = world.ask()
+    running = world.writing()
     change = world.engine.change(EngineConfig("new"))
     until(ChangePhase.WAITING, change)
     late = world.ask("another")
@@ -184,7 +261,7 @@ def test_called_off_while_it_waits_for_a_reply(world: World) -> None:
 def test_a_waiting_request_for_a_drafter_that_has_gone_is_drafted_by_what_there_is(world: World) -> None:
     assert world.settled(world.engine.change(EngineConfig("new", drafter="m"))) is ChangePhase.DONE
     world.pause.clear()
-    running = world.ask()
+    running = world.writing()
     change = world.engine.change(EngineConfig("old"))
     until(ChangePhase.WAITING, change)
     late = world.ask(drafter="draft_model")
@@ -195,7 +272,7 @@ def test_a_waiting_request_for_a_drafter_that_has_gone_is_drafted_by_what_there_
 
 def test_an_experiment_that_waited_says_that_it_is_of_the_past(world: World) -> None:
     world.pause.clear()
-    running = world.ask()
+    running = world.writing()
     change = world.engine.change(EngineConfig("new"))
     until(ChangePhase.WAITING, change)
     reports = world.engine.experiment(Name.LENGTH)
@@ -264,9 +341,61 @@ def test_where_not_even_the_old_one_can_be_loaded_again_everybody_is_told(short:
     assert short.engine.status().state is State.FAILED and short.engine.status().message == "The disk is gone."
 
 
+def test_where_memory_is_short_nothing_of_the_old_pair_is_held_while_the_other_is_loaded(short: Short) -> None:
+    short.held["new"] = threading.Event()
+    short.pause.clear()
+    running = short.writing()
+    old = weakref.ref(short.engine._serving.pair.target)
+    change = short.engine.change(EngineConfig("new"))
+    until(ChangePhase.WAITING, change)
+    late = short.ask()
+    short.pause.set()
+    list(running)
+    assert short.reached.wait(60)
+    gc.collect()
+    assert old() is None
+    short.held["new"].set()
+    assert finished(list(late)).text == short.text() and short.settled(change) is ChangePhase.DONE
+
+
+def test_one_that_will_have_to_make_room_can_be_called_off_while_it_waits(short: Short) -> None:
+    short.pause.clear()
+    running = short.writing()
+    change = short.engine.change(EngineConfig("new"))
+    until(ChangePhase.WAITING, change)
+    change.cancel()
+    short.pause.set()
+    list(running)
+    assert short.settled(change) is ChangePhase.CANCELLED and short.loaded == ["old"]
+    assert short.settled(short.engine.change(EngineConfig("new"))) is ChangePhase.DONE
+
+
+@pytest.mark.parametrize("loads", [False, True])
+def test_closing_the_engine_ends_one_that_makes_room_and_loads_nothing_again(short: Short, loads: bool) -> None:
+    short.pause.clear()
+    short.held["new"] = threading.Event()
+    running = short.writing()
+    change = short.engine.change(EngineConfig("new"))
+    until(ChangePhase.WAITING, change)
+    late = short.ask()
+    if loads:
+        short.pause.set()
+        assert short.reached.wait(60)
+    closing = threading.Thread(target=short.engine.close)
+    closing.start()
+    with short.engine._changed:
+        assert short.engine._changed.wait_for(lambda: short.engine.status().state is State.CLOSED, 60)
+    short.pause.set()
+    short.held["new"].set()
+    closing.join(60)
+    assert short.settled(change) is ChangePhase.CANCELLED
+    assert finished(list(late)).reason is (FinishReason.ERROR if loads else FinishReason.CANCELLED)
+    assert finished(list(running)) and short.loaded == ["old", "new"][: 1 + loads]
+
+
 def test_closing_the_engine_ends_a_change(world: World) -> None:
     world.pause.clear()
-    running = world.ask()
+    running = world.writing()
     change = world.engine.change(EngineConfig("new"))
     until(ChangePhase.WAITING, change)
     world.pause.set()
