@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import json
+from datetime import datetime
+from typing import Any, NoReturn
 
+from jinja2 import nodes
 from jinja2.exceptions import TemplateError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.errors import InvalidParams
@@ -20,16 +25,37 @@ def compiled_template(source: str, name: str, **tokens: str) -> Render:
     def refuse(message: str) -> NoReturn:
         raise TemplateError(message)
 
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
+    )
+    environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = refuse
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     template = environment.from_string(source)
 
     def render(turns: list[dict[str, str]]) -> str:
         try:
             return template.render(messages=turns, add_generation_prompt=True, **tokens)
-        except TemplateError as error:
+        except Exception as error:  # the template is the model maker's program, and fails as it likes
             raise InvalidParams(
                 "messages", f"The chat template of {name} refuses this conversation: {error}."
             ) from error
 
     return render
+
+
+def _to_json(
+    value: object, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    """Jinja's own would escape for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+class _Generation(Extension):
+    """{% generation %} marks what the assistant writes, for those who train; here it is what stands inside."""
+
+    tags = {"generation"}  # noqa: RUF012 - as the base class has it
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
