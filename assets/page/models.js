@@ -15,6 +15,7 @@ let modelsWish = null;     // {what, number, at, sent} of a check or load that t
 let modelsBusy = false;    // a check or a change is under way
 let modelsNumber = 0;      // of the latest check or load, as the server knows it
 let modelsFilled = false;
+let modelsPressed = false;   // "Load" here: the change that comes of it is brought into view
 
 function modelsForm() { return document.querySelector("[data-part=models-form]"); }
 function modelsSlot(name) { return document.querySelector(`.view.models [data-slot="models-${name}"]`); }
@@ -48,14 +49,16 @@ function fillSlot(name, html) {  // what stays the same is not said again
 function takeModels({token, start: begun, pair, change, check, presets, notice}) {
   modelsSeen = token;
   modelsNumber = Math.max(modelsNumber, check.number);
-  if (modelsWish && check.number >= modelsWish.number) modelsWish = null;
+  const answered = modelsWish && check.number >= modelsWish.number;
+  if (answered) modelsWish = null;
   modelsBusy = check.going || Boolean(change?.going) || pair === null;
-  if (!modelsWish) fillSlot("notice", notice);
-  fillSlot("card", check.html);
+  if (!modelsWish) { fillSlot("notice", notice); fillSlot("card", check.html); }  // not what was said of another pair
   fillSlot("presets", presets);
   takeChange(change);
   if (pair) takePair(pair, begun);
-  modelsForm().querySelector("[data-action=models-load]").disabled = Boolean(change?.going) || check.going;
+  // Not "disabled": whoever pressed it by key would lose their place.
+  modelsForm().querySelector("[data-action=models-load]").ariaDisabled = String(Boolean(change?.going) || check.going);
+  if (answered) modelsSlot("card").scrollIntoView({block: "nearest"});  // the form may fill the window
 }
 
 function takePair({number, html, announced, wish, title, embedded}, begun) {
@@ -83,6 +86,7 @@ function takeChange(change) {
   if (change.bar === null) bar.removeAttribute("value");
   else bar.value = change.bar;
   for (const name of ["title", "far", "while"]) fillSlot(name, change[name]);
+  if (modelsPressed && change.going) { modelsPressed = false; place.scrollIntoView({block: "nearest"}); }
   cancel.hidden = !change.going || !change.mine;
   close.hidden = change.going;
   if (focused && !place.contains(document.activeElement)) (change.going ? cancel : close).focus();
@@ -122,9 +126,11 @@ function wishModels(what) {
   const wish = wishOf(modelsForm());
   fillSlot("notice", wish.target.trim() ? "" : sentence("models-empty"));
   if (!wish.target.trim()) { modelsForm().elements.target.focus(); return; }
+  fillSlot("card", "");
   keepForm();
   modelsWish = {what, number: modelsNumber + 1, at: Date.now(), sent: Date.now(), wish};
   modelsBusy = true;
+  modelsPressed = what === "load";
   askModels(what, {number: modelsWish.number, wish});
 }
 
@@ -183,7 +189,7 @@ function watchModels() {
 }
 
 Object.assign(actions, {
-  "models-load": () => wishModels("load"),
+  "models-load": (button) => { if (button.ariaDisabled !== "true") wishModels("load"); },
   "models-cancel": () => askModels("cancel"),
   "models-close": () => askModels("close"),
   "models-recent": (button) => useWish(button.wish),

@@ -316,6 +316,39 @@ def test_the_keyboard_reaches_everything(models: Visit) -> None:
     assert reached[:5] == ["target", "drafter", "quant", "drafter_quant", "device"] and "models-load" in reached
 
 
+def test_what_was_pressed_for_comes_into_view_and_the_focus_stays(models: Visit, engine: FakeEngine) -> None:
+    models.page.set_viewport_size({"width": 1280, "height": 600})  # the form alone fills it
+    in_view = """(place) => { const at = document.querySelector(place).getBoundingClientRect();
+        return at.height > 0 && at.top >= 0 && at.bottom <= innerHeight; }"""
+    fill(models, "owner/new")
+    check(models)
+    models.page.wait_for_function(in_view, arg="[data-slot=models-card]")
+    models.page.evaluate("() => (document.querySelector('#gl-models').scrollTop = 0)")
+    engine.hold_change = ChangePhase.LOADING
+    models.page.focus("[data-action=models-load]")
+    models.page.keyboard.press("Enter")
+    going(models)
+    models.page.wait_for_function(in_view, arg=CHANGE)
+    assert focused(models) == "models-load"
+    models.page.keyboard.press("Enter")  # once more, meanwhile: nothing is asked for
+    engine.gate.set()
+    over(models, "owner/new answers from here on")
+    assert focused(models) == "models-load" and len(engine.changes) == 1
+
+
+def test_a_new_question_takes_the_old_answer_away_at_once(models: Visit) -> None:
+    fill(models, "owner/bad")
+    check(models)
+    models.page.wait_for_selector(".report.cannot")
+    fill(models, "owner/new")
+    left = models.page.evaluate(
+        """() => { document.querySelector("[data-part=models-form] [type=submit]").click();
+            return document.querySelector(".report") !== null; }"""
+    )
+    assert not left
+    models.page.wait_for_selector(".report.fits")
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("dark", [False, True])
 def test_nothing_is_hard_to_read_or_wider_than_the_screen(
