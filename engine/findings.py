@@ -64,7 +64,7 @@ SENTENCES: dict[str, Sentence] = {
     "no_network": Sentence(
         CANNOT,
         "{name} is not on this machine, and the hub cannot be reached.",
-        "Connect and check again, or choose a model that is here already.",
+        "Connect and check again, check its spelling, or choose a model that is here already.",
     ),
     "gated": Sentence(
         CANNOT,
@@ -92,7 +92,7 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "damaged": Sentence(CANNOT, "{name} cannot be read: {reason}.", "Fetch its files again."),
     "truncated": Sentence(
-        CANNOT, "{file} of {name} is cut short: it ends before its weights do.", "Fetch that file again."
+        CANNOT, "{name} is cut short: {file} ends before its weights do.", "Fetch that file again."
     ),
     "unsupported_type": Sentence(
         CANNOT,

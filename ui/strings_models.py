@@ -212,7 +212,7 @@ CHINESE: dict[str, tuple[str, str]] = {
     ),
     "not_a_model": ("{name} 是别的文件。", "填 .gguf 文件，或者放着 safetensors 的模型文件夹。"),
     "offline": ("这台机器上没有 {name}，又不允许联网。", "启动时不加 --offline，或者选已经有的模型。"),
-    "no_network": ("这台机器上没有 {name}，又连不上 Hugging Face。", "连上网络再检查一次，或者选已经有的模型。"),
+    "no_network": ("这台机器上没有 {name}，又连不上 Hugging Face。", "连上网络再检查一次，看看名字有没有写错，或者选已经有的模型。"),
     "gated": ("{name} 要先接受它的许可协议。", "在它的 Hugging Face 页面上接受，设置 HF_TOKEN，再重新启动。"),
     "download": ("要先下载 {name}：{size}。", ""),
     "disk_short": (
@@ -227,7 +227,7 @@ CHINESE: dict[str, tuple[str, str]] = {
     ),
     "no_tokenizer": ("{name} 没有分词器。", "重新下载，连同 tokenizer.json 或 tokenizer.model。"),
     "damaged": ("{name} 读不出来：{reason}。", "重新下载它的文件。"),
-    "truncated": ("{name} 的 {file} 不完整：权重没写完就断了。", "重新下载这个文件。"),
+    "truncated": ("{name} 不完整：{file} 的权重没写完就断了。", "重新下载这个文件。"),
     "unsupported_type": (
         "{name} 的权重是 {type}，这里读不了。",
         "换成 Q4_0、Q4_1、Q8_0、Q4_K、Q5_K、Q6_K、F16、BF16 或 F32 的 GGUF，或者 safetensors。",
