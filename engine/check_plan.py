@@ -11,7 +11,7 @@ from engine.config import ON_GRID
 from engine.errors import LoadError
 from engine.fetch import cache_folder
 from engine.findings import Finding, found
-from engine.hardware import processor
+from engine.hardware import linear_key
 from engine.memory import MIB, Machine
 from engine.model_facts import Headers
 from engine.places import EMBEDDED
@@ -81,7 +81,7 @@ def _requantised(model: Headers, quant: str, device: str, machine: Machine) -> I
 
 def _quickest(model: Headers) -> str | None:
     """What `quickest` found out for layers of this shape, when such a model was loaded here before."""
-    key = "|".join([processor(), version("torch"), f"{(model.mlp, model.hidden)}", "bf16,fp32"])
+    key = linear_key(("bf16", "fp32"), (model.mlp, model.hidden), version("torch"))
     try:
         kept = read_record(cache_folder() / "native" / "linear.json").get(key)
     except LoadError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,11 @@ def processor() -> str:
     except OSError:
         lines = {platform.processor()}
     return f"{platform.machine()}-{hashlib.sha256(chr(10).join(sorted(lines)).encode()).hexdigest()[:12]}"
+
+
+def linear_key(names: Sequence[str], shape: tuple[int, int], torch_version: str) -> str:
+    """Under which `quickest` keeps what it found of layers of `shape` on this machine. 2: raised when it asks otherwise."""
+    return "|".join([processor(), torch_version, f"{shape}", ",".join(names), "2"])
 
 
 def pick_device(name: str) -> torch.device:
