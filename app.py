@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from engine.config import COMPUTE, DEVICES, MAX_K, QUANTS, EngineConfig
+from engine.config import COMPUTE, DEVICES, DRAFTER_WORDS, MAX_K, QUANTS, EngineConfig
 from engine.errors import InvalidParams
 from engine.pairs import PAIRS
+from engine.places import EMBEDDED
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -143,6 +144,8 @@ def run(args: argparse.Namespace) -> int:
     check_folders(args.models_folder)
 
     print("Starting Greenlight ...", file=sys.stderr, flush=True)
+    if not on_space:
+        check_pair(config)
     # Only now the slow imports: a mistake on the command line is answered at once.
     from engine.engine import Engine
 
@@ -160,6 +163,16 @@ def run(args: argparse.Namespace) -> int:
     finally:
         engine.close()
     return 0
+
+
+def check_pair(config: EngineConfig) -> None:
+    """Raises CannotStart where the headers of an own model tell already that it cannot be loaded; that takes a second."""
+    if config.target == EMBEDDED and config.drafter in DRAFTER_WORDS:
+        return
+    from engine.room import refusal
+
+    if reason := refusal(config):
+        raise CannotStart(reason)
 
 
 def prepare_environment() -> None:

@@ -1,11 +1,17 @@
-"""Whether another pair can be loaded beside the one in use, or that one has to make room first."""
+"""Whether a pair can be loaded at all, and whether beside the one in use or that one has to make room first."""
 
 from __future__ import annotations
 
-from engine.check import Verdict, check
+from engine.check import Finding, Verdict, check
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.pair import Progress
+
+
+def refusal(config: EngineConfig) -> str:
+    """Why a pair cannot be loaded, by its headers, and what to try: one or two sentences, "" where it can."""
+    refused = [finding for finding in check(config).findings if finding.level is Verdict.CANNOT]
+    return _said(refused[0]) if refused else ""
 
 
 def makes_room(config: EngineConfig, held_mib: float, progress: Progress) -> bool:
@@ -18,4 +24,8 @@ def makes_room(config: EngineConfig, held_mib: float, progress: Progress) -> boo
     short = all(finding.code == "memory_short" for finding in refused)
     if short and report.free_mib is not None and report.needs_mib <= report.free_mib + held_mib:
         return True
-    raise LoadError(" ".join(filter(None, (refused[0].message, refused[0].advice))))
+    raise LoadError(_said(refused[0]))
+
+
+def _said(finding: Finding) -> str:
+    return " ".join(filter(None, (finding.message, finding.advice)))

@@ -103,6 +103,23 @@ def test_no_model_and_no_network_is_one_sentence(tmp_path: Path) -> None:
     assert "Greenlight cannot start" in ended.stderr and "--offline" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--target", "no/such/model.gguf"], "There is no model no/such/model.gguf"),
+        (["--target", "README.md"], "Name a .gguf file"),
+        (["--target", "smal-zh"], "smal-zh is not on this machine"),
+        (["--drafter", "no-one/no-head"], "no-one/no-head is not on this machine"),
+        (["--target", str(ROOT / "engine")], "config.json"),
+    ],
+)
+def test_a_pair_that_its_headers_refuse_is_refused_before_anything_is_loaded(arguments: list[str], words: str) -> None:
+    ended = start("--offline", "--port", str(free_port()), *arguments)
+    assert ended.returncode == 1 and "Traceback" not in ended.stderr and ended.stdout == ""
+    first, last = ended.stderr.strip().splitlines()
+    assert first == "Starting Greenlight ..." and last.startswith("Greenlight cannot start: ") and words in last
+
+
 def test_a_temporary_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
