@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from glob import escape
 from pathlib import Path
 
 from engine import memory
@@ -15,6 +16,7 @@ from engine.check_pair import alone, drafting_of
 from engine.check_plan import PARTS, Plan, count_text, plan, size_text
 from engine.check_plan import parts as parts_of
 from engine.config import DRAFTER_WORDS, EngineConfig
+from engine.convert import folders_of
 from engine.errors import InvalidParams, LoadError
 from engine.fetch import cache_folder
 from engine.findings import Finding, Refused, Verdict, found, worst
@@ -172,7 +174,9 @@ def _disk(plans: list[Plan], machine: Machine) -> Iterator[Finding]:
 def _converted(model: Headers) -> bool:
     """Whether a GGUF has been written out before, or never will be."""
     try:
-        return model.reason is not None or any((cache_folder() / "gguf").glob(f"{model.name}-*-bf16-*/config.json"))
+        return model.reason is not None or any(
+            (cache_folder() / "gguf").glob(f"{escape(folders_of(model.name))}-*-bf16-*/config.json")
+        )
     except LoadError:
         return False
 

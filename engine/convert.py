@@ -63,7 +63,7 @@ def fingerprint(path: Path) -> str:
     """
     try:
         stat = path.stat()
-        digest = hashlib.sha256(f"{path.name} {stat.st_size} {stat.st_mtime_ns}".encode())
+        digest = hashlib.sha256(os.fsencode(f"{path.name} {stat.st_size} {stat.st_mtime_ns}"))
         with path.open("rb") as file:
             digest.update(file.read(2**20))
             file.seek(max(0, stat.st_size - 2**20))
@@ -71,6 +71,16 @@ def fingerprint(path: Path) -> str:
     except OSError as error:
         raise LoadError(f"{path.name} cannot be read ({error.strerror}): check its place and rights.") from error
     return digest.hexdigest()
+
+
+def readable(name: str) -> str:
+    """A file's name as it can be shown and written anywhere: file systems allow bytes that are no text."""
+    return "".join(char if char.isprintable() else "_" for char in name)
+
+
+def folders_of(stem: str) -> str:
+    """How the names of folders made from a file begin; file systems bound their length."""
+    return readable(stem)[:40]
 
 
 def form_for(header: GgufHeader, config: Config, tiles: bool) -> str:
@@ -84,7 +94,7 @@ def converted(gguf: Path, digest: str, progress: Progress, form: str = BF16, hom
     digest: of the file; home: where to put the folder, beside the file by default; form: TILES or BF16. Raises LoadError
     for a file that cannot be read as GGUF, or of another architecture or tokeniser, or where there is no room for it.
     """
-    folder = (home or gguf.parent) / f"{gguf.stem}-{digest[:16]}-{form}-v{FORMAT}"
+    folder = (home or gguf.parent) / f"{folders_of(gguf.stem)}-{digest[:16]}-{form}-v{FORMAT}"
     if is_intact(folder):
         return folder
     with readable_errors(folder.parent, free_mb=_megabytes(gguf)):

@@ -305,7 +305,7 @@ class Engine:
                     change.takes_the_place()
                 else:
                     pair = self._load(config, change.progress)
-        except Exception as error:  # noqa: BLE001 - told to whoever asked, and logged, by what follows
+        except BaseException as error:  # noqa: BLE001 - told to whoever asked, and logged; a panic in Rust is no Exception
             _give_up(change, error)
             return
         change.tell(ChangePhase.WAITING)
@@ -321,7 +321,7 @@ class Engine:
     def _run(self) -> None:
         try:
             self._start(self.config, 1)
-        except Exception as error:  # noqa: BLE001 - told to whoever asked, and logged, by what follows
+        except BaseException as error:  # noqa: BLE001 - told to whoever asked, and logged; a panic in Rust is no Exception
             self._set_status(Status(State.FAILED, "load", message=_why(error)))
             return
         while self._status.state is State.READY:
@@ -370,7 +370,7 @@ class Engine:
             serving = begin(change.status().config, pair, number)
             if change.called_off:
                 raise CalledOff
-        except Exception as error:  # noqa: BLE001 - told to whoever asked, and logged, by what follows
+        except BaseException as error:  # noqa: BLE001 - told to whoever asked, and logged; a panic in Rust is no Exception
             set_threads(self._in_use().pair)
             _give_up(change, error)
             return
@@ -394,8 +394,8 @@ class Engine:
             serving = begin(config, pair, number)
             if change.called_off:
                 raise CalledOff
-        except Exception as error:  # noqa: BLE001 - told to whoever asked, and logged, by what follows
-            failure: Exception = error.with_traceback(None)  # its frames hold what was loaded
+        except BaseException as error:  # noqa: BLE001 - told to whoever asked, and logged; a panic in Rust is no Exception
+            failure = error.with_traceback(None)  # its frames hold what was loaded
         else:
             self._serve(serving)
             change.tell(ChangePhase.DONE)
@@ -403,7 +403,7 @@ class Engine:
         try:
             if self._status.state is not State.CLOSED:
                 self._start(before, number)
-        except Exception as error:  # noqa: BLE001 - told to whoever asked, and logged, by what follows
+        except BaseException as error:  # noqa: BLE001 - told to whoever asked, and logged; a panic in Rust is no Exception
             self._set_status(Status(State.FAILED, "load", message=_why(error)))
         _give_up(change, failure)
 
@@ -525,7 +525,7 @@ class Engine:
         return cache
 
 
-def _why(error: Exception) -> str:
+def _why(error: BaseException) -> str:
     """What went wrong, for a person; what nobody expected is logged too."""
     if isinstance(error, EngineError):
         return str(error)
@@ -533,7 +533,7 @@ def _why(error: Exception) -> str:
     return f"The model could not be loaded ({type(error).__name__}: {error}); the log has the details."
 
 
-def _give_up(change: Change, error: Exception) -> None:
+def _give_up(change: Change, error: BaseException) -> None:
     if isinstance(error, CalledOff):
         change.tell(ChangePhase.CANCELLED)
     else:

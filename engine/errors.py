@@ -29,6 +29,11 @@ class NumericalError(EngineError):
     """The model produced logits from which no distribution can be made (NaN, or nothing left to draw)."""
 
 
+def is_panic(error: BaseException) -> bool:
+    """Whether a library in Rust broke where it should have raised an error; this is no Exception."""
+    return type(error).__name__ == "PanicException"
+
+
 class LoadError(EngineError):
     """A model could not be found, fetched, checked or loaded."""
 

@@ -6,6 +6,7 @@ and Gemma's norms are one higher. What could not be run rightly is refused here,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,8 +95,11 @@ def family_of(header: GgufHeader, name: str) -> Family:
 
 def model_config(header: GgufHeader, path: Path) -> Config:
     """A config.json. Raises LoadError where the file lacks a size, or its weights do not fit what it says."""
-    family, name = family_of(header, path.name), path.name
+    name = path.name
     try:
+        family = family_of(header, name)
+        if int(header.fact("expert_count") or 0):
+            raise LoadError(f"{name} is a mixture of experts, which Greenlight cannot run from a GGUF: choose another.")
         config = _sizes(header) | {
             "architectures": [family.architecture],
             "model_type": family.kind,
@@ -108,8 +112,6 @@ def model_config(header: GgufHeader, path: Path) -> Config:
         raise LoadError(f"{name} does not say its {error}: convert the model anew, or choose another file.") from error
     except (TypeError, ValueError, OverflowError) as error:
         raise LoadError(f"{name} describes its model wrongly ({error}): choose another file.") from error
-    if int(header.fact("expert_count") or 0):
-        raise LoadError(f"{name} is a mixture of experts, which Greenlight cannot run from a GGUF: choose another.")
     _check_tensors(header, family, config, name)
     return config
 
@@ -123,7 +125,9 @@ def _sizes(header: GgufHeader) -> Config:
             raise ValueError(f"{arch}.{fact} is {value}")
         return int(value)
 
-    heads = size("attention.head_count")
+    heads, layers = size("attention.head_count"), size("block_count")
+    if layers > len(header.tensors):  # before anything is made for each layer
+        raise ValueError(f"{layers} layers of {len(header.tensors)} tensors")
     turned = header.fact("rope.dimension_count")
     dim = header.fact("attention.key_length") or turned or size("embedding_length") // heads
     if int(turned or dim) != int(dim):
@@ -134,12 +138,12 @@ def _sizes(header: GgufHeader) -> Config:
     return {
         "hidden_size": size("embedding_length"),
         "intermediate_size": size("feed_forward_length"),
-        "num_hidden_layers": size("block_count"),
+        "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "num_key_value_heads": int(header.fact("attention.head_count_kv") or heads),
         "head_dim": int(dim),
         "max_position_embeddings": size("context_length"),
-        "rms_norm_eps": float(header.facts[f"{arch}.attention.layer_norm_rms_epsilon"]),
+        "rms_norm_eps": _positive(header.facts[f"{arch}.attention.layer_norm_rms_epsilon"], "layer_norm_rms_epsilon"),
         "vocab_size": embedding.shape[0],
         "bos_token_id": header.facts.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": header.facts.get("tokenizer.ggml.eos_token_id"),
@@ -149,7 +153,7 @@ def _sizes(header: GgufHeader) -> Config:
 
 
 def _rotation(header: GgufHeader, path: Path, dim: int) -> Config:
-    theta = float(header.fact("rope.freq_base") or 10_000.0)
+    theta = _positive(header.fact("rope.freq_base") or 10_000.0, "rope.freq_base")
     kind = header.fact("rope.scaling.type") or "none"
     slower = next((tensor for tensor in header.tensors if tensor.name == ROTATION), None)
     if slower is not None:
@@ -158,16 +162,23 @@ def _rotation(header: GgufHeader, path: Path, dim: int) -> Config:
         return {"rope_type": "default", "rope_theta": theta}
     if kind not in ("linear", "yarn"):
         raise ValueError(f"its rotation is {kind}")
-    found = {"rope_type": kind, "rope_theta": theta, "factor": float(header.facts[_key(header, "rope.scaling.factor")])}
+    factor = _positive(header.facts[_key(header, "rope.scaling.factor")], "rope.scaling.factor")
+    found = {"rope_type": kind, "rope_theta": theta, "factor": factor}
     if kind == "yarn":
-        found["original_max_position_embeddings"] = int(
-            header.facts[_key(header, "rope.scaling.original_context_length")]
-        )
+        original = header.facts[_key(header, "rope.scaling.original_context_length")]
+        found["original_max_position_embeddings"] = int(_positive(original, "rope.scaling.original_context_length"))
     return found
 
 
 def _key(header: GgufHeader, fact: str) -> str:
     return f"{header.architecture}.{fact}"
+
+
+def _positive(value: Any, what: str) -> float:
+    """A number that can be reckoned with. Raises ValueError."""
+    if not 0 < float(value) < math.inf:
+        raise ValueError(f"{what} is {value}")
+    return float(value)
 
 
 LAYERS_OF_27B = 62
@@ -188,13 +199,13 @@ def _of_gemma(header: GgufHeader, config: Config, rotation: Config) -> Config:
     heads = config["num_attention_heads"]
     return {
         "query_pre_attn_scalar": config["hidden_size"] // heads if layers == LAYERS_OF_27B else config["head_dim"],
-        "sliding_window": int(header.facts[_key(header, "attention.sliding_window")]),
+        "sliding_window": int(_positive(header.facts[_key(header, "attention.sliding_window")], "sliding_window")),
         "layer_types": ["sliding_attention" if slide else "full_attention" for slide in slides],
         "rope_parameters": {
             "full_attention": rotation,
             "sliding_attention": {
                 "rope_type": "default",
-                "rope_theta": float(header.fact("rope.freq_base_swa") or 10_000.0),
+                "rope_theta": _positive(header.fact("rope.freq_base_swa") or 10_000.0, "rope.freq_base_swa"),
             },
         },
         "hidden_activation": "gelu_pytorch_tanh",
@@ -207,6 +218,8 @@ def _check_tensors(header: GgufHeader, family: Family, config: Config, name: str
     """Every weight there, of its size, and none besides: a missing one would be made up, another one left out."""
     wanted, found = _expected(family, config), {tensor.name: tensor.shape for tensor in header.tensors}
     found.pop(ROTATION, None)
+    if len({tensor.name for tensor in header.tensors}) < len(header.tensors):
+        raise LoadError(f"{name} holds some of its weights twice: fetch the file again, or choose another.")
     wrong = next((key for key in [*wanted, *found] if found.get(key) != wanted.get(key)), None)
     if wrong is None:
         return

@@ -18,8 +18,9 @@ MAGIC = b"GGUF"
 BLOCK = 2**20
 """Bytes to read at a time."""
 
-LONGEST_HEAD = 2**28
-"""Bytes that no head exceeds: a wrong number must not fill the memory before it is found out."""
+LONGEST_HEAD = 2**26
+"""Bytes that no head exceeds, the largest vocabularies take half as many: a wrong number, or a file made to do harm, must
+not fill the memory before it is found out."""
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
@@ -84,7 +85,7 @@ def read_gguf(path: Path) -> GgufHeader:
         ) from error
     except EOFError:
         raise Truncated(f"{path.name} is cut short: fetch it again.") from None
-    except (ValueError, struct.error, UnicodeDecodeError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError, struct.error) as error:
         raise LoadError(
             f"{path.name} is no GGUF file ({error}): name a whole .gguf file, or fetch it again."
         ) from error
@@ -110,6 +111,8 @@ class _Reader:
         facts = {self._string(): self._value(self._number("I")) for _ in range(pairs)}
         found = [self._tensor() for _ in range(count)]
         align = int(facts.get("general.alignment", 32)) or 32
+        if align < 0:
+            raise ValueError(f"its alignment is {align}")
         start = -(-(self._begin + self._at) // align) * align
         tensors = tuple(GgufTensor(t.name, t.type, t.shape, start + t.offset, t.nbytes) for t in found)
         if any(tensor.offset + tensor.nbytes > self._size for tensor in tensors):
@@ -169,6 +172,7 @@ class _Reader:
 
     def _take(self, count: int) -> bytes:
         end = self._at + count
+        self._checked(self._begin + end)
         if end > len(self._bytes):
             kept = self._bytes[self._at :]
             self._begin += self._at

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from jinja2.exceptions import TemplateError
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from engine.errors import LoadError
+from engine.errors import LoadError, is_panic
+from engine.template import compiled_template
 
 Facts = Mapping[str, Any]
 
@@ -19,6 +21,9 @@ NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
 
 STOPS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "</s>", "<eos>")
 """Control tokens that end a turn in some chat format."""
+
+LONGEST_TOKEN = 1024
+"""Characters; finding the merges of a piece takes the square of its length."""
 
 LLAMA3_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN_WORDS = LLAMA3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
@@ -38,6 +43,9 @@ def tokeniser(facts: Facts, name: str) -> Tokenizer:
         model = _get(facts, "model")
         if len(types) != len(tokens):
             raise ValueError(f"{len(types)} types of {len(tokens)} tokens")
+        check_roles(facts, name)
+        if max(map(len, tokens), default=0) > LONGEST_TOKEN:
+            raise ValueError(f"a token of more than {LONGEST_TOKEN} characters")
         kinds = {"gpt2": _byte_level, "llama": _sentence_piece}
         if model not in kinds:
             raise LoadError(_unknown(name, f"{model!r}"))
@@ -51,9 +59,22 @@ def tokeniser(facts: Facts, name: str) -> Tokenizer:
         raise LoadError(f"{name} has no {error}: choose a file with its tokeniser inside.") from error
     except LoadError:
         raise
-    except Exception as error:  # the library's own errors have no common base
+    except BaseException as error:  # the library's own errors have no common base, and its panics are no Exception
+        if not (isinstance(error, Exception) or is_panic(error)):
+            raise
         raise LoadError(f"{name} describes its tokeniser wrongly ({error}): choose another file.") from error
     return backend
+
+
+def check_roles(facts: Facts, name: str) -> None:
+    """What is not needed before a reply begins or ends. Raises LoadError, and whatever wrong kinds of values raise."""
+    stop_ids(facts)
+    if "chat_template" not in (about := tokenizer_config(facts)):
+        return
+    try:
+        compiled_template(about["chat_template"], name)
+    except (TemplateError, TypeError) as error:
+        raise LoadError(f"The chat template of {name} cannot be read ({error}): choose another file.") from error
 
 
 def _get(facts: Facts, key: str) -> Any:

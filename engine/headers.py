@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from engine import tokens as tokens_of
+from engine.convert import readable
 from engine.errors import LoadError
 from engine.findings import Finding, Refused, found
 from engine.gguf_files import FAMILIES, READ, model_config, on_grid
 from engine.gguf_header import GgufHeader, Truncated, read_gguf
-from engine.gguf_tokeniser import tokeniser
+from engine.gguf_tokeniser import check_roles, tokeniser
 from engine.headers_folder import of_files
 from engine.kinds import KINDS, obstacle
 from engine.model_facts import Headers, HeadFacts, window_of
@@ -111,7 +112,7 @@ def _of_gguf(path: Path, size: int, mtime_ns: int) -> Headers:
     kind = family.kind if family else gguf.architecture
     grid = reason is None and on_grid(gguf, config)
     return Headers(
-        name=path.stem,
+        name=readable(path.stem),
         source="gguf",
         kind=kind,
         runs="no" if reason else "native" if grid else "lean" if kind in KINDS else "transformers",
@@ -138,6 +139,7 @@ def _of_gguf(path: Path, size: int, mtime_ns: int) -> Headers:
 
 def _gguf_tokens(name: str, gguf: GgufHeader) -> Tokens:
     if gguf.facts.get("tokenizer.ggml.model") == "llama":  # its merges take seconds to find
+        check_roles(gguf.facts, name)
         return tokens_of.of_gguf(gguf.facts)
     try:
         return tokens_of.of_backend(tokeniser(gguf.facts, name))

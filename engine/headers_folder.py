@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from engine import tokens as tokens_of
 from engine.errors import LoadError
 from engine.findings import Finding, Refused, found
-from engine.kinds import is_head_config, obstacle, refusal
+from engine.kinds import KINDS, is_head_config, obstacle, refusal
 from engine.model_facts import Headers, HeadFacts, window_of
 from engine.model_files import Files, json_of
 from engine.places import first_line
@@ -24,6 +25,8 @@ ALIASES = {
     "max_position_embeddings": ("n_positions", "n_ctx", "seq_length"),
 }
 """What older kinds call the same sizes."""
+
+NUMBERED = re.compile(r"(?:language_model\.)?(?:model\.)?(?:language_model\.)?layers\.(\d{1,6})\.")
 
 CONTEXTS = {"gemma3": 131072, "gemma3_text": 131072, "gemma": 8192, "gemma2": 8192}
 """Where a config.json leaves out what is the kind's usual."""
@@ -41,6 +44,7 @@ def of_files(files: Files) -> Headers:
     reason = _reason(files.name, config, text)
     hidden, heads = _size(text, "hidden_size"), _size(text, "num_attention_heads")
     embedding = _embedding(shapes, _size(text, "vocab_size") * hidden)
+    _check_layers(files.name, shapes, text)
     layers = text.get("layer_types") or ()
     windowed = "sliding_attention" in layers if layers else text.get("use_sliding_window", True)
     return Headers(
@@ -92,6 +96,8 @@ def _weights(files: Files, is_head: bool) -> tuple[dict[str, tuple[int, ...]], t
     missing = sorted({str(name) for name in dict(index.get("weight_map") or {}).values()} - set(names))
     if missing:
         raise Refused("damaged", name=files.name, reason=f"{missing[0]} is missing")
+    if not (is_head or index or "model.safetensors" in names):  # as transformers looks for them
+        raise Refused("damaged", name=files.name, reason="model.safetensors.index.json is missing")
     shapes: dict[str, tuple[int, ...]] = {}
     formats: Counter[str] = Counter()
     for name in names:
@@ -147,11 +153,11 @@ def _of_head(
 
 
 def _size(config: Mapping[str, Any], name: str) -> int:
-    """0 where it is not told."""
-    try:
-        return int(next((config[key] for key in (name, *ALIASES.get(name, ())) if config.get(key)), 0))
-    except (TypeError, ValueError):
-        return 0
+    """0 where it is not told. Raises ValueError for what is no size."""
+    value = next((config[key] for key in (name, *ALIASES.get(name, ())) if config.get(key)), 0)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} is {str(value)[:40]!r}")
+    return value
 
 
 def _usual(text: dict[str, Any]) -> dict[str, Any]:
@@ -160,6 +166,35 @@ def _usual(text: dict[str, Any]) -> dict[str, Any]:
     rope = {"rope_type": rope.get("rope_type") or rope.get("type") or "default", **rope}
     heads = text.get("num_attention_heads")
     return {"hidden_act": "silu", "num_key_value_heads": heads, **text, "rope_parameters": rope}
+
+
+def _check_layers(name: str, shapes: Mapping[str, tuple[int, ...]], text: Mapping[str, Any]) -> None:
+    """Raises Refused where weights of a layer are missing, of models that number them as most do, or, of the kinds that are
+    known by heart, are not as large as config.json says."""
+    there = {int(found[1]) for shape in shapes if (found := NUMBERED.match(shape))}
+    if not there:
+        return
+    matrices = _matrices(text) if text["model_type"] in KINDS else {}
+    for n in range(_size(text, "num_hidden_layers")):
+        if n not in there:
+            raise Refused("damaged", name=name, reason=f"the weights of layer {n} are missing")
+        if f"model.layers.{n}.input_layernorm.weight" not in shapes:
+            continue
+        for part, shape in matrices.items():
+            if shapes.get(key := f"model.layers.{n}.{part}.weight") != shape:
+                raise Refused("damaged", name=name, reason=f"{key} is missing, or not as large as config.json says")
+
+
+def _matrices(text: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Outputs and inputs of a layer's matrices in the Llama family."""
+    hidden, mlp, heads = (_size(text, key) for key in ("hidden_size", "intermediate_size", "num_attention_heads"))
+    dim = _size(text, "head_dim") or hidden // heads
+    query, key = heads * dim, (_size(text, "num_key_value_heads") or heads) * dim
+    return {
+        "self_attn.q_proj": (query, hidden), "self_attn.k_proj": (key, hidden), "self_attn.v_proj": (key, hidden),
+        "self_attn.o_proj": (hidden, query), "mlp.gate_proj": (mlp, hidden), "mlp.up_proj": (mlp, hidden),
+        "mlp.down_proj": (hidden, mlp),
+    }  # fmt: skip
 
 
 def _embedding(shapes: Mapping[str, tuple[int, ...]], usual: int) -> int:

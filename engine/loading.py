@@ -134,7 +134,7 @@ def _config(place: Place) -> Any:
         )
     try:
         return AutoConfig.from_pretrained(place.folder, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # its values are checked in many ways, by many kinds of errors
         raise LoadError(
             f"The config.json of {place.name} cannot be used ({first_line(error)}): choose another model."
         ) from error
@@ -256,8 +256,9 @@ def _read(place: Place, kind: Kind, where: Any, here: Any) -> Any:
     from engine.devices import moved
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        model, about = AutoModelForCausalLM.from_pretrained(
             place.folder,
+            output_loading_info=True,
             dtype=_dtype(kind, where),
             use_safetensors=True,
             trust_remote_code=False,
@@ -265,6 +266,9 @@ def _read(place: Place, kind: Kind, where: Any, here: Any) -> Any:
         )
     except Exception as error:  # damaged files fail in many ways, and each of them is this sentence
         raise LoadError(f"{place.name} cannot be loaded ({first_line(error)}): its files may be damaged.") from error
+    if about["missing_keys"]:  # transformers makes them up
+        missing = min(about["missing_keys"])
+        raise LoadError(f"{place.name} cannot be loaded (it lacks the weights {missing}): fetch its files again.")
     return moved(model.requires_grad_(False).eval(), here)
 
 

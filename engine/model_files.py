@@ -61,7 +61,7 @@ def json_of(files: Files, file: str) -> dict[str, Any] | None:
         return None
     try:
         value = json.loads(files.path(file).read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Refused("damaged", name=files.name, reason=f"{file} is no JSON ({first_line(error)})") from error
     if not isinstance(value, dict):
         raise Refused("damaged", name=files.name, reason=f"{file} holds no object")
@@ -95,7 +95,7 @@ class Folder:
                 if not 2 <= length <= min(LONGEST_HEAD, path.stat().st_size):
                     raise ValueError("its head is not as long as it says")
                 return parsed_head(self.name, file, opened.read(length), path.stat().st_size - 8 - length)
-        except (OSError, ValueError, struct.error) as error:
+        except (OSError, ValueError, RecursionError, struct.error) as error:
             raise Refused(
                 "damaged", name=self.name, reason=f"{file} is no safetensors ({first_line(error)})"
             ) from error
@@ -111,9 +111,21 @@ def parsed_head(name: str, file: str, head: bytes, behind: int) -> dict[str, Ten
         }
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("its head cannot be read") from error
+    if any(min(t.shape, default=0) < 0 for t in found.values()) or _end(found) is None:
+        raise ValueError("its weights do not lie one behind the other")
     if max((tensor.end for tensor in found.values()), default=0) > behind:
         raise Refused("truncated", name=name, file=file)
     return found
+
+
+def _end(tensors: Mapping[str, TensorHead]) -> int | None:
+    """Where the last one ends; None where they overlap, or leave something between them."""
+    at = 0
+    for tensor in sorted(tensors.values(), key=lambda t: (t.begin, t.end)):
+        if tensor.begin != at or tensor.end < at:
+            return None
+        at = tensor.end
+    return at
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.convert import BF16, TILES, converted, fingerprint, form_for
+from engine.convert import BF16, TILES, converted, fingerprint, form_for, readable
 from engine.errors import LoadError
 from engine.fetch import DEFAULT_MODEL, cache_folder, default_model
 from engine.gguf_files import model_config, origin
@@ -77,7 +77,7 @@ def from_gguf(file: Path, progress: Progress, tiles: bool) -> Place:
     digest = fingerprint(file)
     folder = converted(file, digest, progress, form, cache_folder() / "gguf")
     size = sum(tensor.nbytes for tensor in header.tensors)
-    return Place(folder, file.stem, origin(header), form == TILES, size, digest)
+    return Place(folder, readable(file.stem), origin(header), form == TILES, size, digest)
 
 
 def from_hub(repo_id: str, offline: bool, progress: Progress, files: Sequence[str] = FILES) -> Path:

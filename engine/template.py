@@ -26,8 +26,8 @@ def compiled_template(source: str, name: str, **tokens: str) -> Render:
         raise TemplateError(message)
 
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
-    )
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation], optimized=False
+    )  # optimised, it would reckon out what is constant: 'a' * 10**10 while it is only read
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = refuse
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
@@ -35,7 +35,9 @@ def compiled_template(source: str, name: str, **tokens: str) -> Render:
 
     def render(turns: list[dict[str, str]]) -> str:
         try:
-            return template.render(messages=turns, add_generation_prompt=True, **tokens)
+            text = template.render(messages=turns, add_generation_prompt=True, **tokens)
+            text.encode()  # half of a surrogate pair is no text
+            return text
         except Exception as error:  # the template is the model maker's program, and fails as it likes
             raise InvalidParams(
                 "messages", f"The chat template of {name} refuses this conversation: {error}."

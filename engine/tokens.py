@@ -10,7 +10,7 @@ from typing import Any
 
 import tokenizers
 
-from engine.errors import LoadError
+from engine.errors import LoadError, is_panic
 
 PROBES = (
     "Hello, world!", " Hello", "  two  spaces", "\n\n", "\t tab", "line\r\nline", "don't I'LL we've", "CamelCaseWord",
@@ -65,10 +65,11 @@ def of_file(path: Path) -> Tokens:
 
 def _read(path: Path) -> Tokens:
     try:
-        backend = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library's own errors have no type
+        return of_backend(tokenizers.Tokenizer.from_file(str(path)))
+    except BaseException as error:  # the library's own errors have no type, and its panics are no Exception
+        if not (isinstance(error, Exception) or is_panic(error)):
+            raise
         raise LoadError(f"{path.name} cannot be read ({str(error).strip()}): fetch it again.") from error
-    return of_backend(backend)
 
 
 def of_backend(backend: tokenizers.Tokenizer) -> Tokens:

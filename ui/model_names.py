@@ -90,7 +90,7 @@ def _walk(folder: Path, root: Path, depth: int) -> Iterator[str]:
     except OSError:
         return
     for child in children:
-        if child.name.startswith("."):
+        if child.name.startswith(".") or not child.name.isprintable():  # of no characters, or ones that turn the text
             continue
         if child.suffix == ".gguf" or (child / "config.json").is_file():
             yield child.relative_to(root).as_posix()

@@ -65,4 +65,4 @@ class UselessEngine(Engine):
 
     def _drafter(self, job: _Job) -> Drafter | None:
         real = super()._drafter(job)
-        return real and Useless(real, job.serving.pair.target.tokenizer.vocab_size, self._seed)
+        return real and Useless(real, self._in_use().pair.target.tokenizer.vocab_size, self._seed)

@@ -16,6 +16,9 @@ from engine.model import Span, feature_layers, keep_features
 from engine.native import Kernels, Layer, Linear, Row, Shape
 from engine.native.tiles import GROUP, LANES, TILE_BYTES
 
+TABLE = 1024
+"""Positions whose rotations are computed together."""
+
 
 class NativeLlama:
     """A `Network`. What a row becomes does not depend on what is computed beside it, so speculation is exact to the bit.
@@ -36,7 +39,7 @@ class NativeLlama:
         self._weights = weights
         unread = "token_embd" if "output" in weights else ""  # a separate embedding gives one row
         self.weight_bytes = sum(tensor.nbytes for name, tensor in weights.items() if name != unread)
-        self._cosine, self._sine = rope_tables(shape)
+        self._cosine = self._sine = torch.empty(0, shape.dim // 2)
         self._head = self._linear("output" if "output" in weights else "token_embd", shape.hidden, shape.vocab_size)
         self._embedding = self._linear("token_embd", shape.hidden, shape.vocab_size)
         self._norm = self._vector("output_norm.weight")
@@ -67,6 +70,8 @@ class NativeLlama:
             for i in range(span.count):
                 rows[span.row + i] = Row(*where, span.begin + i)
         hidden = self.embedded(token_ids)
+        if longest > len(self._cosine):  # by position, so that longer tables begin with the same numbers
+            self._cosine, self._sine = rope_tables(shape, 0, -(-longest // TABLE) * TABLE)
         cosine, sine = self._cosine[positions], self._sine[positions]
         scratch = self._scratch_for(count, longest)
         kept = {n: torch.empty(count, shape.hidden) for n in sorted(feature_layers(spans, shape.layers))}
