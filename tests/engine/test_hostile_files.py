@@ -140,7 +140,7 @@ def test_weights_that_are_missing_are_not_made_up(lost: str, tmp_path: Path) -> 
     config = EngineConfig(str(folder), "ngram", device="cpu", threads=1, offline=True, quant="fp32")
     with pytest.raises(LoadError, match="it lacks the weights"):
         load_pair(config, lambda *_: None)
-    if lost.endswith("1."):  # the check knows of layers, not of all that is in one
+    if "layers" in lost:  # the check knows of layers alone
         assert check(config).verdict is Verdict.CANNOT
 
 
@@ -152,14 +152,36 @@ def test_one_file_of_several_without_their_index_is_refused(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "changes",
-    [{"hidden_size": -32}, {"hidden_size": "32"}, {"max_position_embeddings": "4096"}, {"num_hidden_layers": 3}],
+    [
+        {"hidden_size": -32},
+        {"hidden_size": "32"},
+        {"max_position_embeddings": "4096"},
+        {"num_hidden_layers": 3},
+        {"num_attention_heads": 3},
+        {"num_key_value_heads": 4},
+        {"head_dim": 16},
+    ],
 )
 def test_sizes_that_are_none_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "m")
     text = (folder / "config.json").read_text("utf-8")
     (folder / "config.json").write_text(json.dumps(json.loads(text) | changes), "utf-8")
-    config = EngineConfig(str(folder), "ngram", device="cpu", threads=1, offline=True, quant="fp32")
-    assert check(config).verdict is Verdict.CANNOT
+    assert refusal(folder)
+
+
+def test_json_in_json_without_end_is_a_sentence(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "m")
+    (folder / "config.json").write_text('{"a":' * 50000 + "1" + "}" * 50000)
+    assert "config.json" in refusal(folder)
+
+
+@pytest.mark.parametrize("at", [[-64, 64], [0, 64], [64, 0], [32, 96]])
+def test_weights_that_do_not_lie_one_behind_the_other_are_refused(at: list[int], tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "m")
+    about = {name: {"dtype": "F32", "shape": [4, 4], "data_offsets": at} for name in ("a", "b")}
+    said = json.dumps(about).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(said)) + said + bytes(128))
+    assert refusal(folder)
 
 
 @pytest.mark.parametrize(

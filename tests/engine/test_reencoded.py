@@ -315,6 +315,21 @@ def test_a_drafter_whose_context_is_full_falls_silent_visibly(more: int) -> None
     assert any(one.decisions for one in rounds_of(spec)) == (more >= 25)
 
 
+@pytest.mark.parametrize("more", [3, 9])
+def test_a_draft_ends_where_the_drafters_context_does(more: int) -> None:
+    own, ids = SPACES["never"], BYTE_LEVEL.encode_chat([PROMPT])
+    prompt, read = own.encode_chat([PROMPT]), []
+
+    def speaks(text: tuple[int, ...]) -> np.ndarray:
+        read.append(len(text))
+        return Spoken(own, SCRIPT * 3, len(prompt))(text)
+
+    made = drafter(own, BYTE_LEVEL, speaks, len(prompt) + more)
+    [offer] = made.offers(ids)
+    made.propose(offer, ids, len(ids), None, 16, SamplingParams(), Dice(1, Rule.REJECTION))
+    assert max(read) < len(prompt) + more
+
+
 def test_a_drafter_that_gives_no_numbers_falls_silent() -> None:
     own = SPACES["never"]
     made = drafter(own, BYTE_LEVEL, lambda ids: np.full(own.vocab_size, np.nan))

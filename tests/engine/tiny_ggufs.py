@@ -18,6 +18,10 @@ Array = np.ndarray
 HIDDEN, MLP, LAYERS, HEADS, KV_HEADS, DIM, ROWS, CONTEXT = 256, 512, 2, 4, 2, 64, 416, 512
 """Sizes that every type and every kernel can take; more rows than the tokeniser has tokens."""
 
+PERMUTED = ("llama",)
+NORMS_ABOVE = {"gemma3": 1.0}
+"""What llama.cpp's conversion does to a family, as it is there and not as it is undone here."""
+
 SIZES = {
     "vocab_size": ROWS,
     "hidden_size": HIDDEN,
@@ -166,7 +170,7 @@ def names(architecture: str, layers: int = LAYERS) -> dict[str, str]:
 
 def arrays_of(architecture: str, model: Any) -> dict[str, Array]:
     """float32 by GGUF's names, as llama.cpp's conversion writes them."""
-    config, family = model.config, FAMILIES[architecture]
+    config = model.config
     ours = names(architecture, config.num_hidden_layers)
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     found = {}
@@ -174,9 +178,9 @@ def arrays_of(architecture: str, model: Any) -> dict[str, Array]:
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         array, kind = value.float().numpy(), ours[name].split(".")[-2]
-        if family.permuted and kind in heads:
+        if architecture in PERMUTED and kind in heads:
             array = permuted(array, heads[kind])
-        found[ours[name]] = array + np.float32(family.norms_above) if kind.endswith("norm") else array
+        found[ours[name]] = array + np.float32(NORMS_ABOVE.get(architecture, 0.0)) if kind.endswith("norm") else array
     return found
 
 
@@ -259,7 +263,7 @@ def write_quantised(path: Path, architecture: str, model: Any, types: str | Call
         data = some_bytes(kind, *array.shape, rng)
         tensors[name] = (kind, data)
         matrix, part = meaning(kind, data), name.split(".")[-2]
-        if FAMILIES[architecture].permuted and part in heads:
+        if architecture in PERMUTED and part in heads:
             matrix = unpermuted(matrix, heads[part])
         state[theirs[name]].copy_(torch.from_numpy(np.ascontiguousarray(matrix)))
     return write(path, architecture, facts_of(architecture, model) | byte_level_facts() | facts, tensors)
