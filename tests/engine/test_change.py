@@ -405,3 +405,12 @@ def test_closing_the_engine_ends_a_change(world: World) -> None:
     assert isinstance(last, Finished)
     with pytest.raises(NotReady):
         world.engine.change(EngineConfig("new"))
+
+
+@pytest.mark.parametrize("end", [ChangePhase.DONE, ChangePhase.FAILED, ChangePhase.CANCELLED])
+def test_when_it_is_over_it_stays_as_it_is(end: ChangePhase) -> None:
+    change = Change(EngineConfig("new"), lambda: None)
+    change.tell(end, message="So it ended.")
+    change.tell(ChangePhase.WAITING)
+    change.cancel()
+    assert (change.status().phase, change.status().message) == (end, "So it ended.")
