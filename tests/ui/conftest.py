@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ prepare_environment()  # before gradio is imported anywhere
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
+CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""The first is Chromium without its own windows: the same engine draws the page, for half the processor time."""
 PATIENCE_MS = 60_000
 """How long a browser test waits for something that must come. Long, because a busy machine is no fault."""
 
@@ -33,24 +36,89 @@ def until(true: Callable[[], Any]) -> None:
     raise AssertionError("it never happened")
 
 
-@pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine()
+class Standing:
+    """One app for all tests that ask for nothing special of theirs, over one scripted engine that each finds as new.
+
+    To build and start an app takes longer than many a test, and a browser that knows its address already has its scripts.
+    """
+
+    def __init__(self, make: Callable[[], FakeEngine] = FakeEngine) -> None:
+        self._make = make
+        self.engine = make()
+        self._new = {one.name: getattr(self.engine, one.name) for one in fields(FakeEngine)}
+        self._app: Any = None
+        self._url = ""
+
+    def begin(self) -> FakeEngine:
+        """The engine as it was made, but for what tells an app which engine it is over: that must be the same object."""
+        fresh = self._make()
+        for one in fields(FakeEngine):
+            setattr(self.engine, one.name, getattr(fresh, one.name))
+        self.engine.state, self.engine.config = self._new["state"], self._new["config"]
+        return self.engine
+
+    def end(self) -> None:
+        """Work that a test has left is called off. What an app may remember of its engine goes with the app."""
+        engine = self.engine
+        streams, races = (one.stream for one in engine.asked), (one.race for one in engine.raced)
+        for left in (*streams, *races, *(one.reports for one in engine.experimented)):
+            left.cancel()
+        if not self._is_new():
+            self.close()
+
+    def serves(self, engine: Engine, options: Options | None) -> bool:
+        """Whether an app built now would be the same as the one that stands."""
+        return engine is self.engine and options is None and self._is_new()
+
+    def url(self) -> str:
+        if self._app is None:
+            self._app, self._url = serve(self.engine, Options())
+        return self._url
+
+    def close(self) -> None:
+        if self._app is not None:
+            self._app.close(verbose=False)
+            self._app = None
+
+    def _is_new(self) -> bool:
+        same = all(getattr(self.engine, name) == self._new[name] for name in ("drafters", "note", "context_len"))
+        still = all(getattr(self.engine, name) is self._new[name] for name in ("state", "config"))
+        return same and still and not self.engine.changes
 
 
-@pytest.fixture
-def launch_page() -> Iterator[Callable[..., str]]:
-    """`launch_page(engine, options)` serves the page over that engine and returns its address."""
+def serve(engine: Engine, options: Options) -> tuple[Any, str]:
+    """A new app over that engine, and its address."""
     from ui.layout import build_app, launch
 
+    app = build_app(engine, options)
+    _, url, _ = launch(app, options, server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True)
+    return app, str(url)
+
+
+@pytest.fixture(scope="session")
+def standing() -> Iterator[Standing]:
+    made = Standing()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def engine(standing: Standing) -> Iterator[FakeEngine]:
+    yield standing.begin()
+    standing.end()
+
+
+@pytest.fixture
+def launch_page(standing: Standing, request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
+    """`launch_page(engine, options)` serves the page over that engine and returns its address. With options the app is new."""
     apps: list[Any] = []
 
     def start(engine: Engine, options: Options | None = None) -> str:
-        options = options or Options()
-        app = build_app(engine, options)
+        if request.node.get_closest_marker("browser") and standing.serves(engine, options):
+            return standing.url()
+        app, url = serve(engine, options or Options())
         apps.append(app)
-        _, url, _ = launch(app, options, server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True)
-        return str(url)
+        return url
 
     yield start
     for app in apps:
@@ -70,7 +138,7 @@ def chromium() -> Iterator[Any]:
     """A running Chromium. Tests that use it carry the mark `browser`."""
     from playwright.sync_api import sync_playwright
 
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    found = next(filter(None, map(shutil.which, CHROMIUMS)), None)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
         yield browser
@@ -109,14 +177,29 @@ class Visit:
         return list(self.page.eval_on_selector_all(selector, "(all) => all.map((one) => one.textContent)"))
 
 
-@pytest.fixture
-def visit(chromium: Any) -> Iterator[Callable[..., Visit]]:
-    """`visit(url, **context)` opens the page in a fresh browser profile. Any script error fails the test."""
+DESKTOP = {"viewport": {"width": 1280, "height": 800}, "locale": "en-US"}
+
+
+@pytest.fixture(scope="session")
+def desktop(chromium: Any) -> Iterator[Any]:
+    """A browser profile for most tests. It is emptied for each, but keeps the scripts that it has loaded."""
+    context = chromium.new_context(**DESKTOP)
+    yield context
+    context.close()
+
+
+@contextmanager
+def visiting(chromium: Any, desktop: Any = None) -> Iterator[Callable[..., Visit]]:
+    """`visit(url, **context)` opens the page in a browser profile with nothing in it. Any script error fails the test."""
     visits: list[Visit] = []
+    own: list[Any] = []
 
     def start(url: str, **context: Any) -> Visit:
-        options = {"viewport": {"width": 1280, "height": 800}, "locale": "en-US"} | context
-        page = chromium.new_context(**options).new_page()
+        if context or visits or desktop is None:
+            own.append(chromium.new_context(**DESKTOP | context))
+            page = own[-1].new_page()
+        else:
+            page = _emptied(desktop, url)
         page.set_default_timeout(PATIENCE_MS)
         visited = Visit(page)
         visits.append(visited)
@@ -124,19 +207,91 @@ def visit(chromium: Any) -> Iterator[Callable[..., Visit]]:
         page.on("dialog", lambda dialog: (visited.errors.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.on("request", lambda request: _is_local(request.url) or visited.outside.append(request.url))
         page.goto(url)
-        page.wait_for_function("() => window.greenlight && sessionStorage.getItem('greenlight.conversation')")
+        page.wait_for_function(OPEN)
         return visited
 
     yield start
-    for visited in visits:
-        visited.page.context.close()
+    for context in own:
+        context.close()
+    for page in desktop.pages if desktop else ():
+        page.close()
     assert not [error for visited in visits for error in visited.errors]
+
+
+OPEN = "() => window.greenlight && sessionStorage.getItem('greenlight.conversation')"
+
+
+def _emptied(context: Any, url: str) -> Any:
+    """A new page of a profile that has forgotten all that this address had it keep."""
+    context.clear_permissions()
+    context.clear_cookies()
+    page = context.new_page()
+    session = context.new_cdp_session(page)
+    session.send("Storage.clearDataForOrigin", {"origin": url.partition("?")[0].rstrip("/"), "storageTypes": "all"})
+    session.detach()
+    return page
+
+
+@pytest.fixture
+def visit(chromium: Any, desktop: Any) -> Iterator[Callable[..., Visit]]:
+    with visiting(chromium, desktop) as start:
+        yield start
 
 
 @pytest.fixture
 def page(engine: FakeEngine, launch_page: Callable[..., str], visit: Callable[..., Visit]) -> Visit:
     """The page over the scripted engine, just opened."""
     return visit(launch_page(engine))
+
+
+class Kept:
+    """A page that stays open for several tests of a file, and is opened anew when one has failed or its app has gone."""
+
+    def __init__(self, chromium: Any) -> None:
+        self._chromium = chromium
+        self._open = ExitStack()
+        self._visit: Visit | None = None
+        self._url = ""
+
+    def at(self, url: str) -> Visit:
+        if self._visit is None or url != self._url:
+            self.close()
+            self._visit, self._url = self._open.enter_context(visiting(self._chromium))(url), url
+        return self._visit
+
+    def close(self) -> None:
+        """What its scripts say once no test is at it is about a server that has gone."""
+        if self._visit is not None:
+            self._visit.errors.clear()
+        self._visit = None
+        self._open.close()
+
+
+@pytest.fixture(scope="module")
+def kept(chromium: Any) -> Iterator[Kept]:
+    made = Kept(chromium)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def keep(kept: Kept, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Visit]]:
+    """`keep(url)` is `visit(url)` for tests that leave the page as they found it, or do not mind what they find.
+
+    An error in its scripts fails the test in which it came.
+    """
+    failed = request.session.testsfailed
+    visits: list[Visit] = []
+
+    def start(url: str) -> Visit:
+        visits.append(kept.at(url))
+        return visits[-1]
+
+    yield start
+    errors = [error for visited in visits for error in visited.errors]
+    if errors or request.session.testsfailed > failed:
+        kept.close()
+    assert not errors
 
 
 def _is_local(url: str) -> bool:
