@@ -27,6 +27,27 @@ def phone(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> Visit:
     return visit(launch_page(engine), viewport={"width": 390, "height": 844}, has_touch=True, locale="zh-CN")
 
 
+@pytest.fixture
+def open_page(engine: FakeEngine, launch_page: LAUNCH, keep: VISIT) -> Any:
+    """A page with a reply, which several tests look at: it has the focus, and nothing is shown, switched on or selected."""
+    visited = keep(launch_page(engine))
+    shown = visited.page
+    if not visited.texts(".turn"):
+        answered(visited)
+    shown.set_viewport_size({"width": 1280, "height": 800})
+    if shown.evaluate("() => document.body.classList.contains('dark')"):
+        shown.click("[data-action=theme]")
+    for switch in ("hide", "shade"):
+        shown.uncheck(f"[data-switch={switch}]")
+    shown.evaluate("() => { getSelection().removeAllRanges(); document.activeElement.blur(); }")
+    shown.fill("#gl-box textarea", "")
+    shown.focus(".log")
+    shown.keyboard.press("Escape")
+    shown.mouse.move(2, 2)
+    until_hidden(shown)
+    return shown
+
+
 def answered(visited: Visit, message: str = "hello") -> Any:
     visited.send(message)
     visited.wait_turns(1)
@@ -59,8 +80,7 @@ def scrolled(page: Any) -> float:
     return float(page.evaluate("() => document.querySelector('.log').scrollTop"))
 
 
-def test_the_pointer_shows_the_card_of_every_kind_and_leaving_hides_it(page: Visit) -> None:
-    open_page = answered(page)
+def test_the_pointer_shows_the_card_of_every_kind_and_leaving_hides_it(open_page: Any) -> None:
     for kind, words in (("draft", "accepted draft"), ("rejected", "rejected draft"), ("recovered", "in place of a wrong guess"),
                         ("bonus", "one extra"), ("plain", "first token"), ("chip", "control token"),
                         ("discarded", "never checked")):  # fmt: skip
@@ -72,8 +92,7 @@ def test_the_pointer_shows_the_card_of_every_kind_and_leaving_hides_it(page: Vis
     assert open_page.locator(".t.told").count() == 0
 
 
-def test_the_card_holds_the_round_with_the_tokens_row_marked(page: Visit) -> None:
-    open_page = answered(page)
+def test_the_card_holds_the_round_with_the_tokens_row_marked(open_page: Any) -> None:
     point(open_page, ".reply .t.rejected >> nth=0")
     until_says(open_page, "rejected draft")
     table = open_page.locator(f"{CARD} tbody tr")
@@ -85,8 +104,7 @@ def test_the_card_holds_the_round_with_the_tokens_row_marked(page: Visit) -> Non
     assert "Round 0: K = 3 · automatic" in open_page.inner_text(CARD)
 
 
-def test_the_pointer_may_go_from_the_token_into_the_card(page: Visit) -> None:
-    open_page = answered(page)
+def test_the_pointer_may_go_from_the_token_into_the_card(open_page: Any) -> None:
     point(open_page, ".reply .t.rejected >> nth=0")
     until_says(open_page, "rejected draft")
     open_page.hover(f"{CARD} table")
@@ -142,11 +160,9 @@ def test_the_keys_go_from_token_to_token_and_the_words_are_spoken(page: Visit) -
     assert told(open_page) == pieces[11], "it goes on where it was"
 
 
-def test_the_card_can_take_the_focus_to_be_scrolled_and_gives_it_back(page: Visit) -> None:
-    open_page = answered(page)
-    open_page.focus(".log")
+def test_the_card_can_take_the_focus_to_be_scrolled_and_gives_it_back(open_page: Any) -> None:
     open_page.keyboard.press("ArrowRight")
-    until_says(open_page, "first token")
+    open_page.wait_for_selector(SAYS)
     open_page.focus(".token-card")
     assert open_page.is_visible(CARD)
     open_page.keyboard.press("Escape")
@@ -154,29 +170,26 @@ def test_the_card_can_take_the_focus_to_be_scrolled_and_gives_it_back(page: Visi
     assert open_page.evaluate("() => document.activeElement.classList.contains('log')")
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_card_and_the_shading_have_no_barriers(page: Visit, width: int) -> None:
-    open_page = answered(page)
+def test_the_card_and_the_shading_have_no_barriers(open_page: Any) -> None:
     open_page.locator("[data-switch=shade]").evaluate("(box) => box.click()")
-    open_page.set_viewport_size({"width": width, "height": 600})
-    open_page.focus(".log")
-    for _ in range(4):
-        open_page.keyboard.press("ArrowRight")
-    open_page.wait_for_selector(SAYS)
-    assert violations(open_page) == []
+    for width in (390, 1280):
+        open_page.set_viewport_size({"width": width, "height": 600})
+        open_page.focus(".log")
+        for _ in range(4):
+            open_page.keyboard.press("ArrowRight")
+        open_page.wait_for_selector(SAYS)
+        assert violations(open_page) == [], width
 
 
-def test_hidden_guesses_are_stepped_over(page: Visit) -> None:
-    open_page = answered(page)
+def test_hidden_guesses_are_stepped_over(open_page: Any) -> None:
     open_page.check("[data-switch=hide]")
     open_page.focus(".log")
     for _ in range(12):
         open_page.keyboard.press("ArrowRight")
-        assert open_page.locator(".t.told:is(.rejected, .discarded)").count() == 0
+        assert told(open_page) and open_page.locator(".t.told:is(.rejected, .discarded)").count() == 0
 
 
-def test_the_keys_leave_boxes_and_browser_shortcuts_alone(page: Visit) -> None:
-    open_page = answered(page)
+def test_the_keys_leave_boxes_and_browser_shortcuts_alone(open_page: Any) -> None:
     open_page.fill("#gl-box textarea", "abc")
     open_page.press("#gl-box textarea", "ArrowLeft")
     assert open_page.evaluate("() => document.querySelector('#gl-box textarea').selectionStart") == 2
@@ -205,8 +218,7 @@ def test_a_card_while_the_reply_is_written_stays_and_never_scrolls(page: Visit, 
     assert scrolled(open_page) == 30 and open_page.inner_text(CARD) == word
 
 
-def test_a_selection_is_left_alone(page: Visit) -> None:
-    open_page = answered(page)
+def test_a_selection_is_left_alone(open_page: Any) -> None:
     selected = open_page.evaluate(
         "() => { getSelection().selectAllChildren(document.querySelector('.reply .t.draft')); return getSelection().toString(); }"
     )
@@ -286,15 +298,23 @@ def test_the_card_follows_the_language(page: Visit) -> None:
     until_says(open_page, "回答的第一个")
 
 
-@pytest.mark.parametrize("payload", NAUGHTY)
-def test_nothing_in_a_card_runs(page: Visit, engine: FakeEngine, payload: str) -> None:
-    payload = payload.replace("\x00", "")
-    engine.answer = lambda _: Script(pieces=["a", payload, "z"] * 4, wrong=(payload,))
+def test_nothing_in_a_card_runs(page: Visit, engine: FakeEngine, subtests: pytest.Subtests) -> None:
     page.page.evaluate("() => { window.alert = () => { throw new Error('a script ran'); }; }")
-    open_page = answered(page)
-    for kind in ("rejected", "draft", "recovered"):
-        point(open_page, f".reply .t.{kind} >> nth=0")
-        until_says(open_page, {"rejected": "rejected draft", "draft": "accepted draft", "recovered": "in place"}[kind])
+    for turn, payload in enumerate((one.replace("\x00", "") for one in NAUGHTY), 1):
+        script = Script(pieces=["a", payload, "z"] * 4, wrong=(payload,))
+        engine.answer = lambda _, script=script: script
+        with subtests.test(payload):
+            page.send("hello")
+            page.wait_turns(turn)
+            cards_hold(page.page, turn, payload)
+            assert page.errors == []
+
+
+def cards_hold(open_page: Any, turn: int, payload: str) -> None:
+    """The cards of a turn's tokens show the text and nothing made of it."""
+    for kind, words in (("rejected", "rejected draft"), ("draft", "accepted draft"), ("recovered", "in place")):
+        point(open_page, f".turn[data-key='{turn}'] .reply .t.{kind} >> nth=0")
+        until_says(open_page, words)
         assert open_page.locator(f"{CARD} :is(img, script, [onmouseover])").count() == 0
     assert payload in open_page.evaluate("() => document.querySelector('.token-card').textContent")
 
@@ -337,8 +357,7 @@ KINDS = ("draft", "recovered", "bonus", "plain", "rejected", "discarded", "chip 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("shaded", [True, False])
-def test_words_are_as_easy_to_read_on_every_ground(page: Visit, theme: str, shaded: bool) -> None:
-    open_page = answered(page)
+def test_words_are_as_easy_to_read_on_every_ground(open_page: Any, theme: str, shaded: bool) -> None:
     if open_page.evaluate("() => document.body.classList.contains('dark')") != (theme == "dark"):
         open_page.click("[data-action=theme]")
     if shaded:
@@ -352,8 +371,7 @@ def test_words_are_as_easy_to_read_on_every_ground(page: Visit, theme: str, shad
             assert grounds == sorted(grounds) and grounds[-1] > grounds[0] + 0.05, "the less likely, the stronger"
 
 
-def test_shading_explains_itself_only_while_it_is_on(page: Visit) -> None:
-    open_page = answered(page)
+def test_shading_explains_itself_only_while_it_is_on(open_page: Any) -> None:
     assert not open_page.is_visible(".scale")
     before = open_page.evaluate("() => getComputedStyle(document.querySelector('.reply .t.plain')).backgroundColor")
     open_page.check("[data-switch=shade]")
