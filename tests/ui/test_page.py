@@ -85,19 +85,25 @@ def test_a_page_that_slept_through_a_reply_catches_up(page: Visit, engine: FakeE
     assert page.reply() == (DEFAULT_TEXT * 6).rstrip() or page.reply() == DEFAULT_TEXT * 6
 
 
-@pytest.mark.parametrize("payload", NAUGHTY)
-def test_nothing_a_person_or_a_model_says_runs(page: Visit, engine: FakeEngine, payload: str) -> None:
-    payload = payload.replace("\x00", "")
-    half = len(payload) // 2
+def test_nothing_a_person_or_a_model_says_runs(page: Visit, engine: FakeEngine, subtests: pytest.Subtests) -> None:
+    page.page.evaluate("() => { window.alert = () => { throw new Error('a script ran'); }; }")
+    for turn, payload in enumerate((one.replace("\x00", "") for one in NAUGHTY), 1):
+        with subtests.test(payload):
+            says_back(page, engine, turn, payload)
+            assert page.errors == []
+
+
+def says_back(page: Visit, engine: FakeEngine, turn: int, payload: str) -> None:
+    """A turn in which both sides say it, in one piece and in two, and guesses are made of it."""
+    half, last = len(payload) // 2, f".turn[data-key='{turn}']"
     engine.answer = lambda message: Script(
         pieces=["a", message[:half], message[half:], "z"] * 4, wrong=(payload, payload[:half])
     )
-    page.page.evaluate("() => { window.alert = () => { throw new Error('a script ran'); }; }")
     page.send(payload)
-    page.wait_turns(1)
-    assert page.texts(".you .said") == [payload]
+    page.wait_turns(turn)
+    assert page.texts(f"{last} .you .said") == [payload]
     assert page.reply() == f"a{payload}z" * 4
-    assert payload in page.texts(".turn .t.rejected") + page.texts(".turn .t.discarded")
+    assert payload in page.texts(f"{last} .t.rejected") + page.texts(f"{last} .t.discarded")
     assert page.page.locator(".turn img, .turn script, .turn [onmouseover]").count() == 0
 
 
@@ -290,7 +296,7 @@ def test_a_page_that_is_slow_to_come_up_is_no_fault_of_the_proxy(
     engine: FakeEngine, launch_page: LAUNCH, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gradio.networking.url_ok", lambda url: False)  # so it says of a page that takes three seconds
-    assert launch_page(engine).startswith("http://127.0.0.1:")
+    assert launch_page(engine, Options()).startswith("http://127.0.0.1:")
 
 
 def test_a_message_that_another_tab_forestalls_stays_in_the_box(page: Visit, engine: FakeEngine) -> None:
@@ -478,17 +484,25 @@ def test_wrong_guesses_can_be_hidden(page: Visit) -> None:
     assert page.page.is_checked("[data-switch=hide]")
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_no_page_is_wider_than_its_window(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT, width: int) -> None:
+def test_no_page_is_wider_than_its_window(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
     engine.answer = lambda _: Script(pieces=["x" * 500, " ok"])
-    open_page = visit(launch_page(engine), viewport={"width": width, "height": 844})
+    open_page = visit(launch_page(engine), viewport={"width": 390, "height": 844})
     wide = "() => document.documentElement.scrollWidth <= innerWidth"
-    assert open_page.page.evaluate(wide)
+
+    def fits(width: int) -> None:
+        open_page.page.set_viewport_size({"width": width, "height": 844})
+        assert open_page.page.evaluate(wide), width
+        assert open_page.page.locator("#gl-send").bounding_box()["x"] < width
+
+    for width in (390, 1280):
+        fits(width)
     open_page.send("y" * 500)
     open_page.wait_turns(1)
+    for width in (1280, 390):
+        fits(width)
     open_page.page.click("#gl-settings button")
-    assert open_page.page.evaluate(wide)
-    assert open_page.page.locator("#gl-send").bounding_box()["x"] < width
+    for width in (390, 1280):
+        fits(width)
 
 
 def test_on_a_phone_the_figures_fold_into_a_line(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
