@@ -28,26 +28,39 @@ def violations(page: Any) -> list[str]:
     ]
 
 
-@pytest.fixture(params=["light", "dark"])
-def page(engine: FakeEngine, launch_page: Callable[..., str], visit: Callable[..., Visit], request: Any) -> Visit:
+INK = "getComputedStyle(document.querySelector('h1 .en')).color === 'rgb(231, 235, 233)'"
+
+
+def barriers(page: Any, *widths: int) -> list[tuple[str, int, str]]:
+    """What is wrong with the page as it stands, in both themes and at each width, or at the one it has."""
+    found = []
+    for width in widths or (page.viewport_size["width"],):
+        page.set_viewport_size({"width": width, "height": 800})
+        for theme in ("light", "dark"):
+            page.evaluate("""(dark) => { if (document.body.classList.contains('dark') !== dark)
+                document.querySelector('[data-action=theme]').click(); }""", theme == "dark")  # fmt: skip
+            page.wait_for_function(f"(dark) => ({INK}) === dark", arg=theme == "dark")
+            found += [(theme, width, one) for one in violations(page)]
+    return found
+
+
+@pytest.fixture
+def page(engine: FakeEngine, launch_page: Callable[..., str], visit: Callable[..., Visit]) -> Visit:
     engine.answer = lambda _: Script(text=MARKDOWN)
-    opened = visit(launch_page(engine), reduced_motion="reduce")
-    if request.param == "dark":
-        opened.page.click("[data-action=theme]")
-        opened.page.wait_for_function(
-            "() => getComputedStyle(document.querySelector('h1 .en')).color === 'rgb(231, 235, 233)'"
-        )
-    return opened
+    return visit(launch_page(engine), reduced_motion="reduce")
+
+
+WIDTHS = (1280, 390)
 
 
 def test_the_page_before_and_after_a_reply(page: Visit, engine: FakeEngine) -> None:
-    assert violations(page.page) == []
+    assert barriers(page.page) == []
     page.send("hello")
     page.wait_turns(1)
-    assert violations(page.page) == []
+    assert barriers(page.page) == []
     page.page.click("[data-action=language]")
     page.page.click(".turn [data-action=edit]")
-    assert violations(page.page) == []
+    assert barriers(page.page) == []
 
 
 def test_everything_opened(page: Visit, engine: FakeEngine) -> None:
@@ -56,41 +69,37 @@ def test_everything_opened(page: Visit, engine: FakeEngine) -> None:
     for switch in ("shade", "colours"):
         page.page.locator(f"[data-switch={switch}]").click()
     page.page.click("#gl-settings button >> nth=0")
-    assert violations(page.page) == []
+    assert barriers(page.page) == []
 
 
 def test_a_phone(page: Visit, engine: FakeEngine) -> None:
     page.page.set_viewport_size({"width": 390, "height": 800})
     page.send("hello")
     page.wait_turns(1)
-    assert violations(page.page) == []
+    assert barriers(page.page) == []
     page.page.click("[data-action=fold]")
-    assert violations(page.page) == []
+    assert barriers(page.page) == []
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_race_and_the_inspector(page: Visit, engine: FakeEngine, width: int) -> None:
-    page.page.set_viewport_size({"width": width, "height": 800})
+def test_the_race_and_the_inspector(page: Visit, engine: FakeEngine) -> None:
     page.page.click(".tabs [data-tab-link=race]")
     page.page.wait_for_selector("[data-viewer=race][data-over=yes]")
-    assert violations(page.page) == []
+    assert barriers(page.page, *WIDTHS) == []
     page.page.click("[data-viewer=race] .lane.speculative .t.rejected >> nth=0")
     page.page.wait_for_selector("[data-viewer=race] [data-slot=round] .pane")
     page.page.click("[data-viewer=race] .plots summary")
-    assert violations(page.page) == []
+    assert barriers(page.page, *WIDTHS) == []
     page.page.click("[data-action=language]")
     page.page.click(".tabs [data-tab-link=inspect]")
     page.page.wait_for_selector("[data-viewer=inspect] .lane")
     page.page.click("[data-viewer=inspect] .t.draft >> nth=0")
     page.page.wait_for_selector("[data-viewer=inspect] [data-slot=round] .pane")
-    assert violations(page.page) == []
+    assert barriers(page.page, *WIDTHS) == []
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_eight_steps_and_the_glossary(page: Visit, engine: FakeEngine, width: int) -> None:
-    page.page.set_viewport_size({"width": width, "height": 800})
+def test_the_eight_steps_and_the_glossary(page: Visit, engine: FakeEngine) -> None:
     page.page.click(".tabs [data-tab-link=learn]")
-    assert violations(page.page) == []
+    assert barriers(page.page, *WIDTHS) == []
     for name in ("token", "bound", "verify", "drafters"):
         page.page.click(f"[data-lesson={name}] [type=submit]")
         page.page.wait_for_selector(f"[data-lesson={name}][data-running=no]")
@@ -99,26 +108,24 @@ def test_the_eight_steps_and_the_glossary(page: Visit, engine: FakeEngine, width
     page.page.wait_for_selector("[data-lands=no]")
     page.page.click("#learn-verify [data-action=story]")
     page.page.click("[data-action=language]")
-    assert violations(page.page) == []
+    assert barriers(page.page, *WIDTHS) == []
     page.page.click("#learn-sums [data-term=alpha]")
     page.page.wait_for_selector("#gl-term[open]")
-    assert violations(page.page) == []
+    assert barriers(page.page, *WIDTHS) == []
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_when_to_use(page: Visit, engine: FakeEngine, width: int) -> None:
-    page.page.set_viewport_size({"width": width, "height": 800})
+def test_when_to_use(page: Visit, engine: FakeEngine) -> None:
     page.page.click(".tabs [data-tab-link=when]")
     page.page.wait_for_selector("[data-experiment=rate] [data-slot=seconds]:not(:empty)")
-    assert violations(page.page) == []
+    assert barriers(page.page, *WIDTHS) == []
     engine.hold_after = 5
     page.page.click("[data-experiment=rate] [data-action=lab-run]")
     page.page.wait_for_function("() => document.querySelector('[data-experiment=rate] progress').value === 4")
     page.page.click("[data-experiment=k] [data-action=lab-run]")
-    assert violations(page.page) == []
+    assert barriers(page.page, *WIDTHS) == []
     engine.gate.set()
     page.page.wait_for_selector("[data-experiment=rate][data-running=no]")
     page.page.locator("[data-part=advise-form] [name=users][value='32']").check(force=True)
     page.page.wait_for_selector(".decision.no")
     page.page.click("[data-action=language]")
-    assert violations(page.page) == []
+    assert barriers(page.page, *WIDTHS) == []
