@@ -25,7 +25,17 @@ CHANCES = Path("assets/page/chances.js").read_text(encoding="utf-8")
 
 @pytest.fixture
 def learn(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> Visit:
+    """The tab, just opened."""
     return visit(launch_page(engine) + "?tab=learn")
+
+
+@pytest.fixture
+def read(engine: FakeEngine, launch_page: LAUNCH, keep: VISIT) -> Visit:
+    """The tab after whatever the tests before this one did there."""
+    page = keep(launch_page(engine) + "?tab=learn")
+    page.page.set_viewport_size({"width": 1280, "height": 800})
+    page.page.click(".tabs [data-tab-link=learn]")
+    return page
 
 
 @pytest.fixture(params=["en", "zh"])
@@ -50,8 +60,9 @@ def slide(page: Visit, selector: str, value: float) -> None:
 # -- the mathematics, function by function -----------------------------------------------------------------------------
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def chances(chromium: Any) -> Any:
+    """A page with nothing but these functions, which remember nothing."""
     page = chromium.new_page()
     page.add_script_tag(content=CHANCES)
     yield page
@@ -138,88 +149,88 @@ def test_the_whole_path(both_languages: Visit, engine: FakeEngine) -> None:
     assert unwanted not in visible and "{" not in visible
 
 
-def test_before_anything_runs_the_steps_show_recordings(learn: Visit, engine: FakeEngine) -> None:
+def test_before_anything_runs_the_steps_show_recordings_that_answer(learn: Visit, engine: FakeEngine) -> None:
     for name in ("token", "verify"):
         assert "Recorded on" in learn.page.inner_text(f"[data-shown={name}]")
+    learn.page.click("[data-shown=verify] .guesses button >> nth=0")
+    learn.page.wait_for_selector("[data-shown=verify] .guesses li:first-child [aria-current]")
     assert not engine.asked
 
 
-def test_a_story_is_stepped_through_and_whole_again(learn: Visit) -> None:
+def test_a_story_is_stepped_through_and_whole_again(read: Visit) -> None:
     box = "#learn-verify [data-story]"
-    assert learn.page.locator(f"{box} .later").count() == 0
+    assert read.page.locator(f"{box} .later").count() == 0
     later = []
     for _ in range(7):
-        later.append(learn.page.locator(f"{box} .later").count())
-        learn.page.click(f"{box} [data-action=story]")
+        later.append(read.page.locator(f"{box} .later").count())
+        read.page.click(f"{box} [data-action=story]")
     assert later[0] == 0 and later[1] == max(later) and later[1:6] == sorted(later[1:6], reverse=True) and later[6] == 0
 
 
-def test_rounds_of_the_readers_sentence_can_be_walked_through(learn: Visit, engine: FakeEngine) -> None:
-    teach(learn, "verify")
-    place = learn.page.locator("[data-shown=verify]")
+def test_rounds_of_the_readers_sentence_can_be_walked_through(read: Visit, engine: FakeEngine) -> None:
+    teach(read, "verify")
+    place = read.page.locator("[data-shown=verify]")
     block = place.get_attribute("data-block")
-    learn.page.click("[data-shown=verify] [data-action=round-next]")
-    learn.page.wait_for_function(
+    read.page.click("[data-shown=verify] [data-action=round-next]")
+    read.page.wait_for_function(
         "(block) => document.querySelector('[data-shown=verify]').dataset.block !== block", arg=block
     )
-    learn.page.click("[data-shown=verify] .guesses button >> nth=0")
-    learn.page.wait_for_selector("[data-shown=verify] .guesses li:first-child [aria-current]")
+    read.page.click("[data-shown=verify] .guesses button >> nth=0")
+    read.page.wait_for_selector("[data-shown=verify] .guesses li:first-child [aria-current]")
 
 
-def test_the_recorded_round_answers_too(learn: Visit) -> None:
-    learn.page.click("[data-shown=verify] .guesses button >> nth=0")
-    learn.page.wait_for_selector("[data-shown=verify] .guesses li:first-child [aria-current]")
-
-
-def test_a_lesson_can_be_stopped(learn: Visit, engine: FakeEngine) -> None:
+def test_a_lesson_can_be_stopped(read: Visit, engine: FakeEngine) -> None:
     engine.hold_after = 8
-    learn.page.click("[data-lesson=token] [type=submit]")
-    learn.page.wait_for_selector("[data-lesson=token] [data-action=lesson-stop]:not([hidden])")
+    read.page.click("[data-lesson=token] [type=submit]")
+    read.page.wait_for_selector("[data-lesson=token] [data-action=lesson-stop]:not([hidden])")
     until(lambda: engine.asked)
-    learn.page.click("[data-lesson=token] [data-action=lesson-stop]")
-    learn.page.wait_for_selector("[data-lesson=token][data-running=no]")
-    assert "Stopped" in learn.page.inner_text("[data-lesson=token] .notice") and engine.asked[0].stream.cancelled
+    read.page.click("[data-lesson=token] [data-action=lesson-stop]")
+    read.page.wait_for_selector("[data-lesson=token][data-running=no]")
+    assert "Stopped" in read.page.inner_text("[data-lesson=token] .notice") and engine.asked[0].stream.cancelled
 
 
 # -- rejection sampling ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("rule", "lands"), [("right", "yes"), ("always", "no"), ("redraw", "no")])
-def test_the_right_rule_lands_and_a_broken_one_fails(learn: Visit, rule: str, lands: str) -> None:
-    learn.page.check(f"[name=rule][value={rule}]")
-    learn.page.click("[data-play=rule] [type=submit]")
-    learn.page.wait_for_selector(f"[data-lands={lands}]")
-    counts = [int(text.split(" ")[0]) for text in learn.texts(".histogram .prob")]
+def test_the_right_rule_lands_and_a_broken_one_fails(read: Visit, rule: str, lands: str) -> None:
+    read.page.check(f"[name=rule][value={rule}]")
+    read.page.click("[data-play=rule] [type=submit]")
+    read.page.wait_for_selector(f"[data-lands={lands}]")
+    counts = [int(text.split(" ")[0]) for text in read.texts(".histogram .prob")]
     assert sum(counts) == 10000
-    assert learn.page.locator("tr.off").count() == (0 if rule == "right" else learn.page.locator("tr.off").count())
-    assert (learn.page.locator("tr.off").count() > 0) is (rule != "right")
+    assert read.page.locator("tr.off").count() == (0 if rule == "right" else read.page.locator("tr.off").count())
+    assert (read.page.locator("tr.off").count() > 0) is (rule != "right")
 
 
-def test_sliders_change_the_table_and_clear_the_trials(learn: Visit) -> None:
-    learn.page.click("[data-play=rule] [type=submit]")
-    learn.page.wait_for_selector("[data-lands=yes]")
-    learn.page.focus("[name=draft][data-i='0']")
-    before = learn.texts("[data-cell=draft]")
-    learn.page.keyboard.press("ArrowRight")
-    assert learn.texts("[data-cell=draft]") != before
-    assert learn.texts(".histogram .prob") == ["–"] * 4 and not learn.page.inner_text("[data-play=rule] .result")
-    shares = [float(text) for text in learn.texts("[data-cell=emitted]")]
+def test_sliders_change_the_table_and_clear_the_trials(read: Visit) -> None:
+    read.page.check("[name=rule][value=right]")
+    read.page.click("[data-play=rule] [type=submit]")
+    read.page.wait_for_selector("[data-lands=yes]")
+    read.page.focus("[name=draft][data-i='0']")
+    before = read.texts("[data-cell=draft]")
+    read.page.keyboard.press("ArrowRight")
+    assert read.texts("[data-cell=draft]") != before
+    assert read.texts(".histogram .prob") == ["–"] * 4 and not read.page.inner_text("[data-play=rule] .result")
+    shares = [float(text) for text in read.texts("[data-cell=emitted]")]
     assert shares == [0.6, 0.15, 0.2, 0.05]  # the target's, whatever the drafter does
+    read.page.keyboard.press("ArrowLeft")
+    assert read.texts("[data-cell=draft]") == before
 
 
 # -- the arithmetic ----------------------------------------------------------------------------------------------------
 
 
-def test_sliders_of_the_arithmetic(learn: Visit) -> None:
+def test_sliders_of_the_arithmetic(read: Visit) -> None:
     for name, value in (("alpha", 0.8), ("k", 5), ("c", 0.2)):
-        slide(learn, f"[data-play=sums] [name={name}]", value)
-    said = learn.page.inner_text("[data-play=sums] .now")
+        slide(read, f"[data-play=sums] [name={name}]", value)
+    said = read.page.inner_text("[data-play=sums] .now")
     assert f"{expected_tokens(0.8, 5):.2f} tokens" in said and f"{speedup(0.8, 5, 0.2):.2f}×" in said
     best = best_k(0.8, 0.2, learn_play.MOST_K)
-    assert f"K here is {best}" in learn.page.inner_text("[data-play=sums] .best")
-    assert learn.page.get_attribute("table.sums tr.best", "data-k") == str(best)
-    slide(learn, "[data-play=sums] [name=alpha]", 0.1)
-    assert "no K pays" in learn.page.inner_text("[data-play=sums] .best")
+    assert f"K here is {best}" in read.page.inner_text("[data-play=sums] .best")
+    assert read.page.get_attribute("table.sums tr.best", "data-k") == str(best)
+    slide(read, "[data-play=sums] [name=alpha]", 0.1)
+    assert "no K pays" in read.page.inner_text("[data-play=sums] .best")
 
 
 def test_the_readers_own_point(learn: Visit, engine: FakeEngine) -> None:
@@ -262,20 +273,20 @@ def test_an_address_leads_straight_to_an_entry(engine: FakeEngine, launch_page: 
 # -- narrow, and without scripts ---------------------------------------------------------------------------------------
 
 
-def test_on_a_phone_nothing_is_wider_than_the_screen_and_all_tabs_can_be_reached(learn: Visit) -> None:
-    learn.page.set_viewport_size({"width": 390, "height": 800})
+def test_on_a_phone_nothing_is_wider_than_the_screen_and_all_tabs_can_be_reached(read: Visit) -> None:
+    read.page.set_viewport_size({"width": 390, "height": 800})
     for name in ("token", "bound", "verify", "drafters"):
-        teach(learn, name)
-    wide, shown = learn.page.evaluate(
+        teach(read, name)
+    wide, shown = read.page.evaluate(
         "() => { const v = document.querySelector('#gl-learn'); return [v.scrollWidth, v.clientWidth]; }"
     )
-    assert wide <= shown and learn.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert wide <= shown and read.page.evaluate("document.documentElement.scrollWidth") <= 390
     for name in ("chat", "race", "inspect", "learn", "when"):
-        learn.page.click(f".tabs [data-tab-link={name}]")
-        assert learn.page.evaluate("document.documentElement.dataset.tab") == name
-        box = learn.page.locator(f".tabs [data-tab-link={name}]").bounding_box()
+        read.page.click(f".tabs [data-tab-link={name}]")
+        assert read.page.evaluate("document.documentElement.dataset.tab") == name
+        box = read.page.locator(f".tabs [data-tab-link={name}]").bounding_box()
         assert box and box["width"] > 20 and box["x"] >= -1 and box["x"] + box["width"] <= 391
-    tabs = learn.page.locator(".tabs").bounding_box()
+    tabs = read.page.locator(".tabs").bounding_box()
     assert tabs and tabs["width"] > 150
 
 
