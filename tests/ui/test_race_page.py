@@ -22,9 +22,17 @@ REST = ":not(.rejected):not(.discarded):not(.chip)"
 
 
 @pytest.fixture
-def race(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> Visit:
-    """The race's view with the recorded race in it."""
-    return opened(visit(launch_page(engine) + "?tab=race"))
+def race(engine: FakeEngine, launch_page: LAUNCH, keep: VISIT) -> Visit:
+    """The race's view with the recorded race in it, or that of the test before, and its form as it is at first."""
+    page = keep(launch_page(engine) + "?tab=race")
+    page.page.click(".tabs [data-tab-link=race]")
+    opened(page)
+    page.page.wait_for_selector(".race-form:not([data-running=yes])")
+    page.page.check("[name=gl-speed-race][value=real]")
+    page.page.evaluate(
+        "() => { const form = document.querySelector('.race-form'); form.reset(); form.temperature.value = 0; }"
+    )
+    return page
 
 
 def opened(page: Visit, where: str = "race") -> Visit:

@@ -13,9 +13,10 @@ import pytest
 from tests.fake_engine import FakeEngine, Script
 from tests.ui.conftest import Visit, until
 from tests.ui.test_inspect_page import PANE, VIEW, forget, open_file, saved
-from tests.ui.test_race_page import figure, go, lane, mode, opened, over, race, rounds, running, won
+from tests.ui.test_race_page import go, lane, opened, over, race, rounds, running, won
 from ui import races as module
 from ui import trace_file
+from ui.controls import Options
 
 pytestmark = pytest.mark.browser
 
@@ -35,8 +36,12 @@ def test_from_the_start_while_it_runs(race: Visit, engine: FakeEngine) -> None:
     running(race)
     race.page.check("[name=gl-speed-race][value=slower]")  # so slow that the start can be seen
     race.page.check("[name=gl-speed-race][value=live]")
-    race.page.evaluate("() => { document.querySelector('[data-viewer=race] [data-action=restart]').click(); }")
-    assert mode(race) == "real" and float(figure(race, "plain", "clock").split()[0]) < 0.1
+    began = race.page.evaluate(
+        """() => { const viewer = document.querySelector('[data-viewer=race]');
+            viewer.querySelector('[data-action=restart]').click();
+            return [viewer.dataset.mode, parseFloat(viewer.querySelector('.lane.plain [data-lane=clock]').innerText)]; }"""
+    )
+    assert began == ["real", 0], "at once: the next moment it has gone on"
     engine.gate.set()
     over(race)
 
@@ -95,10 +100,13 @@ def test_a_race_of_another_page_is_joined(race: Visit, engine: FakeEngine) -> No
     other.wait_for_selector("[data-viewer=race][data-state=whole][data-over=yes]", timeout=60_000)
     over(race)
     assert lane(Visit(other), "plain") == lane(race, "plain") and other.is_enabled("[data-action=race-go]")
+    other.close()
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_server_that_falls_silent(race: Visit, monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
+def test_a_server_that_falls_silent(
+    engine: FakeEngine, launch_page: LAUNCH, visit: VISIT, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
     """A race of which nothing more comes ends with a sentence, and what there is of it can be played."""
     follow = module.Races._follow
 
@@ -115,6 +123,7 @@ def test_a_server_that_falls_silent(race: Visit, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(module.Races, "_follow" if known else "race", broken if known else mute)
     monkeypatch.setattr(module.Races, "_kept", lambda *_: None)
+    race = opened(visit(launch_page(engine, Options()) + "?tab=race"))  # both are left by this test as they are
     go(race)
     assert notice(race)
     race.page.wait_for_selector(".race-form[data-running=no]")
@@ -191,10 +200,13 @@ DROP = """(folder) => {
 }"""
 
 
-@pytest.mark.parametrize("folder", [False, True])
-def test_a_file_is_dropped_on_the_chat(page: Visit, folder: bool) -> None:
-    assert page.page.evaluate(DROP, folder)
-    assert notice(page, "inspect") and page.page.is_visible(".view.inspect")
+def test_a_file_is_dropped_on_the_chat(page: Visit, subtests: pytest.Subtests) -> None:
+    for folder in (False, True):  # from the second on files have no text in this page
+        with subtests.test(folder=folder):
+            page.page.click(".tabs [data-tab-link=chat]")
+            page.page.evaluate("() => document.querySelector('[data-slot=inspect-notice]').replaceChildren()")
+            assert page.page.evaluate(DROP, folder)
+            assert notice(page, "inspect") and page.page.is_visible(".view.inspect")
 
 
 def test_lanes_that_took_no_time_have_no_speed(race: Visit) -> None:
