@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ import pytest
 
 from engine.engine import State, Status
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine
-from tests.ui.conftest import Visit
+from tests.ui.conftest import Visit, serve
 from tests.ui.test_race_page import go, lane, opened, over, rounds
+from ui.controls import Options
 
 pytestmark = pytest.mark.browser
 
@@ -21,13 +22,27 @@ LAUNCH = Callable[..., str]
 VISIT = Callable[..., Visit]
 VIEW = "[data-viewer=inspect]"
 PANE = f"{VIEW} [data-slot=round]"
+NOTICE = "[data-slot=inspect-notice]"
+
+
+@pytest.fixture(scope="module")
+def without_model() -> Iterator[str]:
+    """The address of an app with no model to be had."""
+    app, url = serve(FakeEngine(state=Status(State.FAILED, "load", message="There is no model here.")), Options())
+    yield url
+    app.close(verbose=False)
 
 
 @pytest.fixture
-def inspector(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> Visit:
-    """The inspector with the recorded chat in it, and no model to be had."""
-    engine.state = Status(State.FAILED, "load", message="There is no model here.")
-    return opened(visit(launch_page(engine) + "?tab=inspect"), "inspect")
+def inspector(without_model: str, keep: VISIT) -> Visit:
+    """The inspector with the recorded chat just opened in it, and no model."""
+    page = keep(without_model + "?tab=inspect")
+    page.page.click(".tabs [data-tab-link=inspect]")
+    opened(page, "inspect")
+    page.page.evaluate(f"() => document.querySelector('{VIEW} .what').replaceChildren()")
+    page.page.click("[data-source=shipped-chat]")
+    page.page.wait_for_selector(f"{VIEW} .what .asked")
+    return page
 
 
 def pane(page: Visit) -> str:
@@ -237,14 +252,19 @@ def test_saved_as_a_page_that_needs_nothing_else(
     context.close()
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "{", '{"greenlight_trace": 99}', "[1, 2]", b"\xff\xfe\x00\x01", '{"greenlight_trace": 1, "lanes": NaN}'],
-)
-def test_a_file_that_is_none_is_refused_and_what_was_there_stays(inspector: Visit, content: str | bytes) -> None:
-    open_file(inspector, content)
-    inspector.page.wait_for_selector("[data-slot=inspect-notice]:not(:empty)")
-    assert inspector.page.locator(f"{VIEW} .lane").count() == 2
+NO_FILES = ("", "{", '{"greenlight_trace": 99}', "[1, 2]", b"\xff\xfe\x00\x01", '{"greenlight_trace": 1, "lanes": NaN}')
+
+
+def test_a_file_that_is_none_is_refused_and_what_was_there_stays(inspector: Visit, subtests: pytest.Subtests) -> None:
+    for content in NO_FILES:
+        with subtests.test(repr(content)):
+            inspector.page.evaluate(f"() => document.querySelector('{NOTICE}').replaceChildren()")
+            open_file(inspector, content)
+            inspector.page.wait_for_function(
+                "(place) => /\\S/.test(document.querySelector(place).innerText.replace('Opening the file …', ''))",
+                arg=NOTICE,
+            )
+            assert inspector.page.locator(f"{VIEW} .lane").count() == 2
 
 
 def test_a_server_that_forgot_is_given_it_back(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
