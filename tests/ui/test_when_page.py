@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 from engine.engine import State, Status
 from engine.lab import Name, records
 from tests.fake_engine import FakeEngine, measured
-from tests.ui.conftest import Visit, until
+from tests.ui.conftest import Standing, Visit, until
 from ui import when as module
 from ui.controls import Options
 
@@ -23,16 +23,30 @@ LAUNCH = Callable[..., str]
 VISIT = Callable[..., Visit]
 
 
-@pytest.fixture(autouse=True)
-def a_known_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = {name: replace(measured(name), machine=(("processor", "Reference CPU"), ("threads", "2"))) for name in Name}
-    monkeypatch.setattr(module, "reference", lambda: made)
+@pytest.fixture(scope="module")
+def standing() -> Iterator[Standing]:
+    """An app for this file alone, which knows a made-up reference machine."""
+    known = {name: replace(measured(name), machine=(("processor", "Reference CPU"), ("threads", "2"))) for name in Name}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "reference", lambda: known)
+        made = Standing()
+        yield made
+        made.close()
 
 
 @pytest.fixture
 def when(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> Visit:
     """The view with its results and its advice there."""
     return opened(visit(launch_page(engine) + "?tab=when"))
+
+
+@pytest.fixture
+def read(engine: FakeEngine, launch_page: LAUNCH, keep: VISIT) -> Visit:
+    """The view with what the tests before this one measured, and the advice for one user."""
+    page = opened(keep(launch_page(engine) + "?tab=when"))
+    answer(page, "users", "1")
+    page.page.wait_for_selector(".decision.yes")
+    return page
 
 
 def opened(page: Visit) -> Visit:
@@ -162,12 +176,12 @@ def test_what_breaks_is_said(when: Visit, engine: FakeEngine) -> None:
     assert "The memory was used up" in says(when, "rate", "notice") and "Reference CPU" in says(when, "rate", "source")
 
 
-def test_results_can_be_saved(when: Visit, tmp_path: Path) -> None:
-    start(when, "rate")
-    over(when, "rate")
+def test_results_can_be_saved(read: Visit, tmp_path: Path) -> None:
+    start(read, "rate")
+    over(read, "rate")
     for form in ("csv", "json"):
-        with when.page.expect_download() as download:
-            when.page.click(of("rate", f"[data-form={form}]"))
+        with read.page.expect_download() as download:
+            read.page.click(of("rate", f"[data-form={form}]"))
         assert download.value.suggested_filename == f"greenlight rate 2025-01-02.{form}"
         download.value.save_as(tmp_path / form)
     assert records.loads((tmp_path / "json").read_text("utf-8")) == (measured(Name.RATE),)
@@ -189,51 +203,51 @@ def test_the_advisor_answers_while_the_form_is_filled_in(when: Visit) -> None:
     when.page.wait_for_function("() => document.querySelector('.reasons').innerText.includes('measured here')")
 
 
-def test_the_form_is_filled_in_by_keyboard(when: Visit) -> None:
-    when.page.focus("[name=users]:checked")
+def test_the_form_is_filled_in_by_keyboard(read: Visit) -> None:
+    read.page.focus("[name=users]:checked")
     for _ in range(5):
-        when.page.keyboard.press("ArrowRight")
-    assert when.page.is_checked("[name=users][value='32']")
-    when.page.wait_for_selector(".decision.no")
+        read.page.keyboard.press("ArrowRight")
+    assert read.page.is_checked("[name=users][value='32']")
+    read.page.wait_for_selector(".decision.no")
 
 
-def test_measure_it_leads_to_the_experiment(when: Visit) -> None:
-    when.page.click("[data-slot=rules] [data-lab-link=rows]")
-    assert when.page.evaluate("() => document.activeElement.dataset.experiment") == "rows"
-    assert when.page.locator(of("rows", "h4")).bounding_box()["y"] < 400
-    when.page.keyboard.press("Tab")
-    assert when.page.evaluate("() => document.activeElement.dataset.action") == "lab-run"
+def test_measure_it_leads_to_the_experiment(read: Visit) -> None:
+    read.page.click("[data-slot=rules] [data-lab-link=rows]")
+    assert read.page.evaluate("() => document.activeElement.dataset.experiment") == "rows"
+    assert read.page.locator(of("rows", "h4")).bounding_box()["y"] < 400
+    read.page.keyboard.press("Tab")
+    assert read.page.evaluate("() => document.activeElement.dataset.action") == "lab-run"
 
 
-def test_the_button_that_goes_leaves_the_keyboard_on_the_other(when: Visit, engine: FakeEngine) -> None:
+def test_the_button_that_goes_leaves_the_keyboard_on_the_other(read: Visit, engine: FakeEngine) -> None:
     engine.hold_after = 3
-    when.page.focus(of("rate", "[data-action=lab-run]"))
-    when.page.keyboard.press("Enter")
-    assert when.page.evaluate("() => document.activeElement.dataset.action") == "lab-stop"
-    when.page.keyboard.press("Enter")
-    over(when, "rate")
-    assert when.page.evaluate("() => document.activeElement.dataset.action") == "lab-run"
+    read.page.focus(of("rate", "[data-action=lab-run]"))
+    read.page.keyboard.press("Enter")
+    assert read.page.evaluate("() => document.activeElement.dataset.action") == "lab-stop"
+    read.page.keyboard.press("Enter")
+    over(read, "rate")
+    assert read.page.evaluate("() => document.activeElement.dataset.action") == "lab-run"
 
 
-def test_a_prompt_of_ones_own(when: Visit, engine: FakeEngine) -> None:
-    when.page.fill(of("k", "[data-part=lab-prompt]"), "Write a haiku.")
-    start(when, "k")
-    over(when, "k")
+def test_a_prompt_of_ones_own(read: Visit, engine: FakeEngine) -> None:
+    read.page.fill(of("k", "[data-part=lab-prompt]"), "Write a haiku.")
+    start(read, "k")
+    over(read, "k")
     assert engine.experimented[0].prompts == ("Write a haiku.",)
 
 
-def test_headings_are_in_order(when: Visit) -> None:
-    levels = when.page.eval_on_selector_all(
+def test_headings_are_in_order(read: Visit) -> None:
+    levels = read.page.eval_on_selector_all(
         ".view.when :is(h2,h3,h4,h5)", "(all) => all.map((one) => Number(one.tagName[1]))"
     )
     assert levels[0] == 2 and all(after <= before + 1 for before, after in pairwise(levels))
 
 
-def test_the_command_can_be_copied(when: Visit) -> None:
-    when.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    when.page.click("[data-action=copy-command] >> nth=0")
-    when.page.wait_for_selector("[data-action=copy-command][data-done]")
-    copied = str(when.page.evaluate("() => navigator.clipboard.readText()"))
+def test_the_command_can_be_copied(read: Visit) -> None:
+    read.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    read.page.click("[data-action=copy-command] >> nth=0")
+    read.page.wait_for_selector("[data-action=copy-command][data-done]")
+    copied = str(read.page.evaluate("() => navigator.clipboard.readText()"))
     config = copied.partition("'")[2].rpartition("'")[0]
     assert json.loads(config)["method"] == "eagle3"
 
