@@ -122,27 +122,26 @@ def test_a_preset_takes_back_what_the_one_before_had_set_and_nothing_else(page: 
     assert engine.asked[0].messages[0].content == "Be brief."
 
 
-@pytest.mark.parametrize(
-    ("name", "group", "typed", "used", "words"),
-    [
-        ("temperature", "sampling", "7", "2", "goes from 0 to 2: 2 is used instead of 7."),
-        ("top_p", "sampling", "", "1", "needs a number from 0.05 to 1: 1 is used."),
-        ("top_k", "sampling", "-4", "0", "whole numbers from 0 to 1000: 0 is used instead of -4."),
-        ("probe_every", "decoding", "2.7", "3", "whole numbers from 0 to 64: 3 is used instead of 2.7."),
-        ("max_new_tokens", "limits", "99999", "2048", "2048 is used instead of 99999."),
-    ],
+OUT_OF_RANGE = (
+    ("temperature", "7", "2", "goes from 0 to 2: 2 is used instead of 7."),
+    ("top_p", "", "1", "needs a number from 0.05 to 1: 1 is used."),
+    ("top_k", "-4", "0", "whole numbers from 0 to 1000: 0 is used instead of -4."),
+    ("probe_every", "2.7", "3", "whole numbers from 0 to 64: 3 is used instead of 2.7."),
+    ("max_new_tokens", "99999", "2048", "2048 is used instead of 99999."),
 )
-def test_what_is_out_of_range_is_corrected_with_a_message(
-    page: Visit, name: str, group: str, typed: str, used: str, words: str
-) -> None:
-    opened(page, group)
-    type_into(page, name, typed)
-    said(page, words)
-    value_is(page, number(name), used)
-    right = "1" if used != "1" else "0.5"
-    type_into(page, name, right)
-    page.page.wait_for_function("(place) => !document.querySelector(place).innerText", arg=NOTICE)
-    value_is(page, number(name), right)
+
+
+def test_what_is_out_of_range_is_corrected_with_a_message(page: Visit, subtests: pytest.Subtests) -> None:
+    opened(page, "sampling", "decoding", "limits")
+    for name, typed, used, words in OUT_OF_RANGE:
+        with subtests.test(name):
+            type_into(page, name, typed)
+            said(page, words)
+            value_is(page, number(name), used)
+            right = "1" if used != "1" else "0.5"
+            type_into(page, name, right)
+            page.page.wait_for_function("(place) => !document.querySelector(place).innerText", arg=NOTICE)
+            value_is(page, number(name), right)
 
 
 def test_enter_corrects_too_and_no_message_is_lost_for_a_right_value(page: Visit, engine: FakeEngine) -> None:
@@ -279,14 +278,18 @@ def test_a_remembered_drafter_waits_for_the_engine_to_say_what_it_has(start: Cal
         assert sent(page, engine).drafter == chosen
 
 
-@pytest.mark.parametrize("broken", ["nonsense", "AAAA:BBBB"])
-def test_a_store_that_cannot_be_read_is_as_good_as_none(page: Visit, engine: FakeEngine, broken: str) -> None:
-    page.page.evaluate("(broken) => localStorage.setItem('greenlight.settings', broken)", broken)
-    page.page.reload()
-    opened(page, "sampling")
-    pressed(page, "precise")
-    type_into(page, "top_k", "9")
-    assert sent(page, engine).sampling.top_k == 9
+def test_a_store_that_cannot_be_read_is_as_good_as_none(
+    page: Visit, engine: FakeEngine, subtests: pytest.Subtests
+) -> None:
+    for broken in ("nonsense", "AAAA:BBBB"):
+        with subtests.test(broken):
+            page.page.evaluate("(broken) => localStorage.setItem('greenlight.settings', broken)", broken)
+            page.page.reload()
+            opened(page, "sampling")
+            pressed(page, "precise")
+            value_is(page, number("top_k"), "0")
+            type_into(page, "top_k", "9")
+            assert sent(page, engine).sampling.top_k == 9
 
 
 def test_everything_is_reached_by_keyboard_alone(page: Visit, engine: FakeEngine) -> None:
@@ -327,20 +330,21 @@ def test_the_words_switch_to_chinese(page: Visit) -> None:
     said(page, "“温度”的范围是 0 到 2：7 改为 2。")
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_no_control_is_wider_than_the_pane(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT, width: int) -> None:
+def test_no_control_is_wider_than_the_pane(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
     page = opened(
-        visit(launch_page(engine), viewport={"width": width, "height": 844}), "decoding", "sampling", "limits", "system"
+        visit(launch_page(engine), viewport={"width": 390, "height": 844}), "decoding", "sampling", "limits", "system"
     )
     page.page.wait_for_selector("#gl-set-system textarea")
-    outside = page.page.evaluate(
-        """() => { const pane = document.querySelector('#gl-settings').getBoundingClientRect();
-             return [...document.querySelectorAll('#gl-settings :is(input, button, textarea, .info-text)')]
-               .filter((one) => { const box = one.getBoundingClientRect();
-                 return box.width && (box.right > pane.right + 1 || box.left < pane.left - 1); })
-               .map((one) => one.outerHTML.slice(0, 120)); }"""
-    )
-    assert outside == []
+    for width in (390, 1280):
+        page.page.set_viewport_size({"width": width, "height": 844})
+        outside = page.page.evaluate(
+            """() => { const pane = document.querySelector('#gl-settings').getBoundingClientRect();
+                 return [...document.querySelectorAll('#gl-settings :is(input, button, textarea, .info-text)')]
+                   .filter((one) => { const box = one.getBoundingClientRect();
+                     return box.width && (box.right > pane.right + 1 || box.left < pane.left - 1); })
+                   .map((one) => one.outerHTML.slice(0, 120)); }"""
+        )
+        assert outside == [], width
 
 
 def test_a_drag_of_k_turns_automatic_off_and_is_remembered(page: Visit, engine: FakeEngine) -> None:
