@@ -109,20 +109,23 @@ def test_both_views_hold_all_of_it(page: Visit) -> None:
     assert page.page.inner_html(".gl-prose") == prose, "the choice and the reply outlive a reload"
 
 
-@pytest.mark.parametrize("clipboard", [True, False])
-def test_code_is_copied_as_it_was_written(page: Visit, clipboard: bool) -> None:
+def test_code_is_copied_as_it_was_written(page: Visit, subtests: pytest.Subtests) -> None:
     written(page)
-    if not clipboard:
-        page.page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
     button = page.page.locator("[data-action=copy-code]")
-    assert button.inner_text() == "Copy"
-    button.click()
-    page.page.wait_for_selector("[data-action=copy-code][data-done]")
-    assert button.inner_text() == "Copied"
-    page.page.wait_for_selector("[data-action=copy-code]:not([data-done])")
-    page.page.focus("#gl-box textarea")
-    page.page.keyboard.press("Control+V")
-    assert page.page.input_value("#gl-box textarea") == CODE
+    for clipboard in (True, False):
+        with subtests.test(clipboard=clipboard):
+            page.page.evaluate("navigator.clipboard.writeText('something else')")
+            if not clipboard:
+                page.page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+            page.page.fill("#gl-box textarea", "")
+            assert button.inner_text() == "Copy"
+            button.click()
+            page.page.wait_for_selector("[data-action=copy-code][data-done]")
+            assert button.inner_text() == "Copied"
+            page.page.wait_for_selector("[data-action=copy-code]:not([data-done])")
+            page.page.focus("#gl-box textarea")
+            page.page.keyboard.press("Control+V")
+            assert page.page.input_value("#gl-box textarea") == CODE
     page.page.click("[data-action=language]")
     assert button.inner_text() == "复制"
 
@@ -199,27 +202,26 @@ def test_tokens_are_shown_until_there_is_prose(page: Visit, engine: FakeEngine) 
     assert page.page.evaluate("() => !blank")
 
 
-@pytest.mark.parametrize("width", [1280, 360])
-def test_wide_code_and_tables_scroll_within_themselves(
-    engine: FakeEngine, launch_page: LAUNCH, visit: VISIT, width: int
-) -> None:
+def test_wide_code_and_tables_scroll_within_themselves(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
     wide = "word_" * 60
     columns = 30
     rows = ("|" + "column|" * columns + "\n|" + "-|" * columns + "\n|" + "value|" * columns) + "\n"
     engine.answer = lambda _: Script(
         text=f"{wide}\n\n```\n{wide}\n```\n\n{rows}\n一段很长的中文，没有空格。" * 2 + "\n\nThe end."
     )
-    page = visit(launch_page(engine), viewport={"width": width, "height": 800})
+    page = visit(launch_page(engine), viewport={"width": 360, "height": 800})
     read(page)
     page.send("hello")
     page.wait_turns(1)
     wait_prose(page, "The end.")
-    assert page.page.evaluate(
-        """() => ['.gl-prose pre', '.gl-prose .table'].every((name) => { const one = document.querySelector(name);
-            return one.scrollWidth > one.clientWidth && one.tabIndex === 0; })
-            && document.documentElement.scrollWidth <= innerWidth
-            && document.querySelector('[data-part=log]').scrollWidth <= document.querySelector('[data-part=log]').clientWidth"""
-    )
+    for width in (360, 1280):
+        page.page.set_viewport_size({"width": width, "height": 800})
+        assert page.page.evaluate(
+            """() => ['.gl-prose pre', '.gl-prose .table'].every((name) => { const one = document.querySelector(name);
+                return one.scrollWidth > one.clientWidth && one.tabIndex === 0; })
+                && document.documentElement.scrollWidth <= innerWidth
+                && document.querySelector('[data-part=log]').scrollWidth <= document.querySelector('[data-part=log]').clientWidth"""
+        ), width
 
 
 def test_nothing_that_a_model_says_runs(page: Visit, engine: FakeEngine) -> None:
