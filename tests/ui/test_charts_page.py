@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.fake_engine import FakeEngine, Script
-from tests.ui.conftest import Visit
+from tests.ui.conftest import Standing, Visit
 from ui.charts import NAMES, plotly_script
 from ui.controls import Options
 
@@ -26,10 +26,13 @@ OVERFLOWING = """() => [document.documentElement, ...document.querySelectorAll('
     .map((part) => part.tagName + '.' + part.className)"""
 
 
-@pytest.fixture
-def engine() -> FakeEngine:
+@pytest.fixture(scope="module")
+def standing() -> Iterator[Standing]:
+    """An app for this file alone, whose engine has two drafters that propose in turn."""
     words = Script(text="".join(f" w{i}" for i in range(400)))
-    return FakeEngine(drafters=("none", "ngram", "head", "both"), answer=lambda _: words)
+    made = Standing(lambda: FakeEngine(drafters=("none", "ngram", "head", "both"), answer=lambda _: words))
+    yield made
+    made.close()
 
 
 def written(page: Visit) -> Visit:
