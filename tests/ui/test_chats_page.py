@@ -544,7 +544,7 @@ def test_on_a_phone_the_chats_are_a_drawer(engine: FakeEngine, launch_page: LAUN
 def test_where_the_browser_forbids_storage_chats_last_as_long_as_the_page(
     engine: FakeEngine, launch_page: LAUNCH, visit: VISIT
 ) -> None:
-    page = visit(launch_page(engine))
+    page = visit(launch_page(engine), locale="en-US")  # a profile of its own, in which the script stays
     page.page.context.add_init_script(
         "Object.defineProperty(window, 'indexedDB', {get() { throw new DOMException('no', 'SecurityError'); }});"
     )
