@@ -304,10 +304,11 @@ def test_nothing_in_a_card_runs(page: Visit, engine: FakeEngine, subtests: pytes
         script = Script(pieces=["a", payload, "z"] * 4, wrong=(payload,))
         engine.answer = lambda _, script=script: script
         with subtests.test(payload):
+            before = len(page.errors)
             page.send("hello")
             page.wait_turns(turn)
             cards_hold(page.page, turn, payload)
-            assert page.errors == []
+            assert page.errors[before:] == []
 
 
 def cards_hold(open_page: Any, turn: int, payload: str) -> None:
