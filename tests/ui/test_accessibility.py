@@ -63,6 +63,17 @@ def test_the_page_before_and_after_a_reply(page: Visit, engine: FakeEngine) -> N
     assert barriers(page.page) == []
 
 
+MOVING = """() => [...document.querySelectorAll('.gradio-container .contain *')].filter(
+    (one) => { const style = getComputedStyle(one); return style.transitionDuration !== '0s' || style.animationName !== 'none'; }
+).map((one) => one.outerHTML.slice(0, 100))"""
+
+
+def test_nothing_moves_for_whom_less_motion_is_wished(page: Visit, engine: FakeEngine) -> None:
+    assert page.page.evaluate(MOVING) == []
+    page.page.emulate_media(reduced_motion="no-preference")
+    assert page.page.evaluate(MOVING) != []
+
+
 def test_everything_opened(page: Visit, engine: FakeEngine) -> None:
     page.send("hello")
     page.wait_turns(1)
