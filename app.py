@@ -14,10 +14,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from engine.config import COMPUTE, DEVICES, DRAFTER_WORDS, MAX_K, QUANTS, EngineConfig
+from engine.config import COMPUTE, DEVICES, DRAFTER_WORDS, EMBEDDED, MAX_K, QUANTS, EngineConfig
 from engine.errors import InvalidParams
 from engine.pairs import PAIRS
-from engine.places import EMBEDDED
 
 if TYPE_CHECKING:
     import gradio as gr

@@ -9,25 +9,23 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from glob import escape
-from pathlib import Path
 
 from engine import memory
 from engine.check_pair import alone, drafting_of
 from engine.check_plan import PARTS, Plan, count_text, plan, size_text
 from engine.check_plan import parts as parts_of
-from engine.config import DRAFTER_WORDS, EngineConfig
+from engine.config import DRAFTER_WORDS, EMBEDDED, EngineConfig
 from engine.convert import folders_of
 from engine.errors import InvalidParams, LoadError
-from engine.fetch import cache_folder
-from engine.findings import Finding, Refused, Verdict, found, worst
-from engine.headers import Headers, Progress, read_headers
+from engine.fetch import Progress, cache_folder
+from engine.findings import Finding, Refused, Verdict, found, worst, worst_first
+from engine.headers import Headers, read_headers
+from engine.heads import BUNDLED
 from engine.memory import MIB, Machine, this_machine
 from engine.pairs import resolved
-from engine.places import EMBEDDED
 
 __all__ = ["Finding", "Report", "Verdict", "check"]
 
-BUNDLED = Path(__file__).parent.parent / "assets" / "head"
 TIGHT = 0.9
 """Share of the free memory from which on it is tight."""
 
@@ -88,14 +86,16 @@ def check(
     drafting = drafting_of(config, target, drafter, findings)
     findings += _disk(plans, machine)
     if target is None or target.head is not None:
-        return Report(worst(findings), _sorted(findings), target, drafter, 0.0, machine.free_on(device), (), drafting)
+        return Report(
+            worst(findings), worst_first(findings), target, drafter, 0.0, machine.free_on(device), (), drafting
+        )
     parts = parts_of(plans)
     findings += [*_memory(parts, machine, beside_mib), *_speed(plans, config, machine)]
     summed = {name: sum(by_name.get(name, 0.0) for by_name in parts.values()) for name in PARTS[:-1]}
     summed[PARTS[-1]] = parts[device].get(PARTS[-1], 0.0)  # elsewhere it is only passing through
     return Report(
         worst(findings),
-        _sorted(findings),
+        worst_first(findings),
         target,
         drafter,
         sum(summed.values()),
@@ -121,12 +121,6 @@ def _own_head(config: EngineConfig) -> Headers | None:
     if config.drafter != "auto" or config.target != EMBEDDED or not BUNDLED.is_dir():
         return None
     return read_headers(str(BUNDLED))
-
-
-def _sorted(findings: list[Finding]) -> tuple[Finding, ...]:
-    """The worst first."""
-    order = list(Verdict)
-    return tuple(sorted(findings, key=lambda finding: -order.index(finding.level)))
 
 
 def _device(wanted: str, machine: Machine, findings: list[Finding]) -> str:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from engine import memory
-from engine.config import ON_GRID
+from engine.config import EMBEDDED, ON_GRID
 from engine.errors import LoadError
 from engine.fetch import cache_folder
 from engine.findings import Finding, found
 from engine.hardware import linear_key
 from engine.memory import MIB, Machine
 from engine.model_facts import Headers
-from engine.places import EMBEDDED
 from engine.records import read_record
 
 

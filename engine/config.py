@@ -11,6 +11,9 @@ from engine.errors import InvalidParams
 MAX_K = 16
 """Largest number of draft tokens a round may have."""
 
+EMBEDDED = "embedded"
+"""The default model, as a target or a drafter."""
+
 QUANTS = ("auto", "gguf", "nf4", "int8", "bf16", "fp32")
 """How weights may be kept."""
 
@@ -167,7 +170,7 @@ class EngineConfig:
     max_new_tokens caps every request. cache_mib bounds the pool of KV caches. Raises InvalidParams.
     """
 
-    target: str = "embedded"
+    target: str = EMBEDDED
     drafter: str = "auto"
     device: str = "auto"
     threads: int | None = None

@@ -9,14 +9,14 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.errors import LoadError
-from engine.fetch import alone, readable_errors
+from engine.fetch import Progress, alone, readable_errors
 from engine.gguf_files import (
     LAYER_NAMES,
     OUTER_NAMES,
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.native.tiles import Blocks
-
-Progress = Callable[[str, float | None], None]
 
 TILES = "tiles"
 BF16 = "bf16"

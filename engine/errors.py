@@ -38,10 +38,6 @@ class LoadError(EngineError):
     """A model could not be found, fetched, checked or loaded."""
 
 
-class PairMismatch(EngineError):
-    """Drafter and target cannot work together (different tokenisers)."""
-
-
 class NotReady(EngineError):
     """The engine is still loading, has failed to load, or has been closed."""
 

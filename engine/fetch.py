@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from hashlib import _Hash as Hash
 
 Progress = Callable[[str, float | None], None]
-"""progress(phase, fraction): phase "fetch" or "unpack" here; fraction 0..1, None where unknown."""
+"""progress(phase, fraction): phase "fetch" or "unpack" here, elsewhere "compile", "convert" or "load"; fraction 0..1, None where
+unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from engine import tokens as tokens_of
+from engine.config import EMBEDDED
 from engine.convert import readable
 from engine.errors import LoadError
+from engine.fetch import Progress
 from engine.findings import Finding, Refused, found
 from engine.gguf_files import FAMILIES, READ, model_config, on_grid
 from engine.gguf_header import GgufHeader, Truncated, read_gguf
@@ -19,13 +21,11 @@ from engine.gguf_tokeniser import check_roles, tokeniser
 from engine.headers_folder import of_files
 from engine.kinds import KINDS, obstacle
 from engine.model_facts import Headers, HeadFacts, window_of
-from engine.model_files import Folder, Progress, on_hub
-from engine.places import EMBEDDED, HUB_ID, first_line
+from engine.model_files import Folder, on_hub
+from engine.places import EMBEDDED_NAME, HUB_ID, first_line
 from engine.tokens import Tokens
 
-__all__ = ["HeadFacts", "Headers", "Progress", "Tokens", "read_headers"]
-
-EMBEDDED_NAME = "SmolLM2-135M-Instruct"
+__all__ = ["HeadFacts", "Headers", "Tokens", "read_headers"]
 
 
 def read_headers(

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.config import DRAFTER_WORDS
+from engine.config import DRAFTER_WORDS, EMBEDDED
 from engine.errors import LoadError
-from engine.places import EMBEDDED, PICKLE, find, from_hub
+from engine.places import PICKLE, find, from_hub
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.drafters.head import Head, HeadDrafter
     from engine.eagle3 import HeadConfig, Weights
+    from engine.fetch import Progress
     from engine.loaded import Loaded
     from engine.model import Cache, Network
-    from engine.places import Progress
 
 BUNDLED = Path(__file__).parent.parent / "assets" / "head"
 """The head that was trained for the default model."""

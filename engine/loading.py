@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.bundled import load_bundled, read_tokenizer, runs_natively
-from engine.config import ON_GRID
+from engine.config import EMBEDDED, ON_GRID
 from engine.errors import EngineError, InvalidParams, LoadError
+from engine.fetch import Progress
 from engine.hardware import default_threads, pick_device, pick_dtype
-from engine.loaded import Loaded, chosen, finished
-from engine.places import EMBEDDED, Place, find, first_line
+from engine.loaded import DEQUANTISED, Loaded, chosen, finished
+from engine.places import Place, find, first_line
 from engine.text import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 __all__ = ["Loaded", "default_threads", "load"]
-
-Progress = Callable[[str, float | None], None]
-"""progress(phase, fraction): phases "compile", "fetch", "unpack", "convert", "load"; fraction 0..1, None where unknown."""
 
 ATTENTION = "greenlight"
 TOLERANCE = 0.1
@@ -109,18 +106,15 @@ def _load_transformers(place: Place, where: Any, quant: str, threads: int, compu
     network.vocab_size = tokenizer.vocab_size
     context_len = int(getattr(text_config, "max_position_embeddings", None) or 2048)
     loaded = finished(network, tokenizer, place, kind, context_len, threads)
-    return replace(loaded, note=" ".join(filter(None, [_of_size(place, network), loaded.note])))
+    return replace(loaded, note="\n".join(filter(None, [_of_size(place, network), loaded.note])))
 
 
 def _of_size(place: Place, network: Network) -> str:
     """What to say of a GGUF whose weights take clearly more memory than in the file, or ""."""
     if not place.is_gguf or network.weight_bytes < 1.2 * place.file_bytes:
         return ""
-    here, there = (size / 2**30 for size in (network.weight_bytes, place.file_bytes))
-    return (
-        f"The numbers of {place.name} ({place.origin}) are dequantised: its weights take {here:.2f} GiB of memory instead "
-        f"of {there:.2f}."
-    )
+    here, there = (f"{size / 2**30:.2f}" for size in (network.weight_bytes, place.file_bytes))
+    return DEQUANTISED.format(name=place.name, origin=place.origin, here=here, there=there)
 
 
 def _config(place: Place) -> Any:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from engine.errors import LoadError
+from engine.fetch import Progress
 from engine.findings import Refused
 from engine.places import FILES, first_line
-
-Progress = Callable[[str, float | None], None]
 
 LONGEST_HEAD = 10**8
 """Bytes; as the safetensors library allows."""

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from engine.config import DRAFTER_WORDS, EngineConfig
 from engine.errors import LoadError
+from engine.fetch import Progress
 
 if TYPE_CHECKING:
     from engine.heads import ReadyHead
     from engine.loaded import Loaded
 
 log = logging.getLogger(__name__)
-
-Progress = Callable[[str, float | None], None]
 
 REENCODED = (
     "{drafter} and {target} have different tokenisers: what the drafter writes is read again in the target's tokens, which "

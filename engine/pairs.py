@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from engine.config import EngineConfig
-from engine.places import EMBEDDED
+from engine.config import EMBEDDED, EngineConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.config import EMBEDDED
 from engine.convert import BF16, TILES, converted, fingerprint, form_for, readable
 from engine.errors import LoadError
-from engine.fetch import DEFAULT_MODEL, cache_folder, default_model
+from engine.fetch import DEFAULT_MODEL, Progress, cache_folder, default_model
 from engine.gguf_files import model_config, origin
 from engine.gguf_header import read_gguf
 
-Progress = Callable[[str, float | None], None]
-
-EMBEDDED = "embedded"
+EMBEDDED_NAME = "SmolLM2-135M-Instruct"
 GGUF_ORIGIN = "GGUF Q4_1"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 PICKLE = "pytorch_model.bin"
@@ -51,7 +50,7 @@ def find(target: str, offline: bool, progress: Progress, tiles: bool = False) ->
         gguf = default_model(offline=offline, progress=progress)
         folder = converted(gguf, DEFAULT_MODEL.file_sha256, progress, TILES if tiles else BF16)
         size, digest = gguf.stat().st_size, DEFAULT_MODEL.file_sha256
-        return Place(folder, "SmolLM2-135M-Instruct", GGUF_ORIGIN, tiles, size, digest)
+        return Place(folder, EMBEDDED_NAME, GGUF_ORIGIN, tiles, size, digest)
     folder = Path(target).expanduser()
     if folder.is_dir():
         return Place(folder, folder.resolve().name, "safetensors")

@@ -11,6 +11,7 @@ from typing import Any
 import tokenizers
 
 from engine.errors import LoadError, is_panic
+from engine.gguf_tokeniser import CONTROL, UNUSED
 
 PROBES = (
     "Hello, world!", " Hello", "  two  spaces", "\n\n", "\t tab", "line\r\nline", "don't I'LL we've", "CamelCaseWord",
@@ -22,9 +23,6 @@ PROBES = (
 """Where tokenisers differ: spaces, digits, case, code, accents, other scripts, emoji, and names of control tokens."""
 
 MOST_KNOWN = 4
-UNUSED = 5
-CONTROL = 3
-"""GGUF's types of a token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from typing import Any
 
 from engine.bench.options import silent
 from engine.bench.turn import Job, Peer, Turn
+from engine.config import EMBEDDED
 from engine.errors import EngineError
-from engine.places import EMBEDDED
 
 NGRAM = ("--spec-type", "ngram-simple")
 """Its simplest self-speculation (docs/speculative.md), with its own defaults: 12 tokens that match, drafts of up to 48."""

@@ -17,11 +17,10 @@ from torch import Tensor
 from engine.bench.options import add_threads_option, prompts_of, silent, tell
 from engine.bench.progress import Pace
 from engine.bench.prompts import Prompt
-from engine.config import Message
+from engine.config import EMBEDDED, Message
 from engine.errors import EngineError, LoadError
 from engine.loading import Loaded, load
 from engine.model import Cache, Model, Request
-from engine.places import EMBEDDED
 
 EXAMPLES = Path(__file__).parents[2] / "assets" / "examples.json"
 

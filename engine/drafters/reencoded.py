@@ -87,9 +87,7 @@ class ReencodedDrafter:
         if room <= 0:
             self.context_len = len(ids)
             return Proposal()
-        if (
-            not context or max(context) >= self._model.vocab_size
-        ):  # a name in the tokeniser that the model has no row for
+        if max(context) >= self._model.vocab_size:  # a name in the tokeniser that the model has no row for
             self._broken = True
             return Proposal()
         drafts = self._drafted(context, k, min(room, OWN_PER_DRAFT * k))
