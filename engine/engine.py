@@ -197,11 +197,7 @@ class Engine:
         Raises NotReady, InvalidParams, ContextFull, and Busy when too many wait or another experiment runs.
         """
         serving = self._ready()
-        facts = serving.facts
-        if drafter == "auto":
-            drafter = serving.best_drafter()
-        if drafter not in facts.drafters:
-            raise InvalidParams("drafter", f"drafter must be one of {', '.join(facts.drafters)}, not {drafter!r}.")
+        facts, drafter = serving.facts, serving.drafter_of(drafter)
         if drafter == "none" and name is not Name.ROWS:
             raise InvalidParams(
                 "drafter", "This experiment needs somebody who drafts: choose a drafter other than none."

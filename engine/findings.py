@@ -43,6 +43,11 @@ class Finding:
     advice: str
     values: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def said(self) -> str:
+        """All of it, as an error says it."""
+        return f"{self.message} {self.advice}".strip()
+
 
 FITS, SLOW, CANNOT = Verdict
 
@@ -146,9 +151,9 @@ SENTENCES: dict[str, Sentence] = {
         "Choose a smaller pair, a closer quantisation (nf4), or close other programs.",
     ),
     "memory_beside": Sentence(
-        CANNOT,
+        SLOW,
         "The pair needs about {needs}, and {free} of {where} is free while the pair in use is still loaded.",
-        "It fits alone: start Greenlight anew with this pair.",
+        "It can be loaded: the pair in use makes room first, and messages wait meanwhile.",
     ),
     "memory_tight": Sentence(
         SLOW,
@@ -238,9 +243,15 @@ def worst(findings: Iterable[Finding]) -> Verdict:
     return max((finding.level for finding in findings), key=order.index, default=Verdict.FITS)
 
 
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Of one level as they were."""
+    order = list(Verdict)
+    return tuple(sorted(findings, key=lambda finding: -order.index(finding.level)))
+
+
 class Refused(LoadError):
     """A model that cannot be loaded, found out from what it says of itself. finding: why, and what to try."""
 
     def __init__(self, code: str, /, **values: str) -> None:
         self.finding = found(code, **values)
-        super().__init__(f"{self.finding.message} {self.finding.advice}".strip())
+        super().__init__(self.finding.said)

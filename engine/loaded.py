@@ -20,6 +20,9 @@ NF4_NOTE = (
     "NF4 rounds this model's own 4-bit weights a second time, which costs so small a model much of its quality: "
     "start without --quant for its best answers."
 )
+DEQUANTISED = (
+    "The numbers of {name} ({origin}) are dequantised: its weights take {here} GiB of memory instead of {there}."
+)
 EXACT_LIMIT_S = 30.0
 """How long a first start may be held up to find out whether a network is exact."""
 

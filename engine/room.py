@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from engine.check import Finding, Verdict, check
+from engine.check import Finding, Report, Verdict, check
 from engine.config import EngineConfig
 from engine.errors import LoadError
-from engine.pair import Progress
+from engine.fetch import Progress
 
 
 def refusal(config: EngineConfig) -> str:
     """Why a pair cannot be loaded, by its headers, and what to try: one or two sentences, "" where it can."""
-    refused = [finding for finding in check(config).findings if finding.level is Verdict.CANNOT]
-    return _said(refused[0]) if refused else ""
+    refused = _refused(check(config))
+    return refused[0].said if refused else ""
 
 
 def makes_room(config: EngineConfig, held_mib: float, progress: Progress) -> bool:
     """True where there is memory for the new pair only without the held_mib of the old. Raises LoadError for one that cannot
     be loaded at all, before anything has changed."""
     report = check(config, progress=progress)
-    refused = [finding for finding in report.findings if finding.level is Verdict.CANNOT]
+    refused = _refused(report)
     if not refused:
         return False
     short = all(finding.code == "memory_short" for finding in refused)
     if short and report.free_mib is not None and report.needs_mib <= report.free_mib + held_mib:
         return True
-    raise LoadError(_said(refused[0]))
+    raise LoadError(refused[0].said)
 
 
-def _said(finding: Finding) -> str:
-    return " ".join(filter(None, (finding.message, finding.advice)))
+def _refused(report: Report) -> list[Finding]:
+    return [finding for finding in report.findings if finding.level is Verdict.CANNOT]

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Literal
 
 from engine.config import DecodingParams, EngineConfig, Message
 from engine.errors import ContextFull, InvalidParams
+from engine.memory import MIB
 
 if TYPE_CHECKING:
     from engine.costs import Costs
     from engine.drafters import Drafter
     from engine.model import Cache, CachePool, Model
     from engine.pair import Pair
-
-MIB = 2**20
 
 Inexact = Literal["", "device", "transformers", "kernel"]
 
@@ -46,8 +45,8 @@ class Facts:
     note: str = ""  # what a person should know of this model, e.g. that it has no chat template; a line each
     inexact: Inexact = ""
     pair: int = 1
-    drafter_name: str = ""  # of a drafter model or a head, "" where there is none
-    drafter_device: str = ""
+    drafter_name: str = ""  # of a drafter model; "" where there is none, or a head
+    drafter_device: str = ""  # of a model or a head
     weights_mib: float = 0.0
     cache_mib: float = 0.0
 
@@ -64,8 +63,15 @@ class Serving:
     pool: CachePool
     facts: Facts
 
-    def best_drafter(self) -> str:
-        """What "auto" means here."""
+    def drafter_of(self, asked: str) -> str:
+        """Who drafts where `asked` (as `DecodingParams.drafter`) was asked for. Raises InvalidParams for one that is not here."""
+        if asked == "auto":
+            asked = self._best_drafter()
+        if asked not in self.facts.drafters:
+            raise InvalidParams("drafter", f"drafter must be one of {', '.join(self.facts.drafters)}, not {asked!r}.")
+        return asked
+
+    def _best_drafter(self) -> str:
         if self.config.drafter == "none":
             return "none"
         return "both" if self.pair.head else "draft_model" if self.pair.drafter else "ngram"
@@ -73,12 +79,7 @@ class Serving:
     def request(self, messages: Sequence[Message], params: DecodingParams) -> tuple[list[int], DecodingParams]:
         """Ids of the prompt, and the parameters with nothing left open. Raises InvalidParams, ContextFull."""
         facts, tokenizer = self.facts, self.pair.target.tokenizer
-        if params.drafter == "auto":
-            params = replace(params, drafter=self.best_drafter())
-        if params.drafter not in facts.drafters:
-            raise InvalidParams(
-                "drafter", f"drafter must be one of {', '.join(facts.drafters)}, not {params.drafter!r}."
-            )
+        params = replace(params, drafter=self.drafter_of(params.drafter))
         if params.max_new_tokens > facts.max_new_tokens:
             raise InvalidParams("max_new_tokens", f"max_new_tokens must be at most {facts.max_new_tokens} here.")
         if any(token_id >= tokenizer.vocab_size for token_id, _ in params.sampling.logit_bias):

@@ -29,7 +29,7 @@ from ui.advisor import Evidence
 from ui.handlers import CALM_UPDATE_S, GLANCE_S, HEARTBEAT_S, Handlers, readable
 from ui.patches import Patch, numbered
 from ui.render import both
-from ui.sessions import Live
+from ui.sessions import Live, latest
 
 log = logging.getLogger(__name__)
 
@@ -123,12 +123,7 @@ class Labs:
         return _told(key, name, running=False, notice="", shown=when.shown(report, own=True))
 
     def _visitor(self, session: str) -> Visitor:
-        """What is kept for that one, who is now the last to be forgotten."""
-        found = self._visitors.setdefault(session, Visitor())
-        self._visitors.move_to_end(session)
-        while len(self._visitors) > CAPACITY:
-            self._visitors.popitem(last=False)
-        return found
+        return latest(self._visitors, session, Visitor, CAPACITY)
 
     # -- results and advice ------------------------------------------------------------------------------------------
 

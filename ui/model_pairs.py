@@ -31,7 +31,6 @@ from engine.check import Report, Verdict, check
 from engine.config import DRAFTER_WORDS, EngineConfig
 from engine.engine import State, Status
 from engine.errors import Busy, EngineError
-from engine.findings import worst
 from engine.memory import this_machine
 from engine.pairs import resolved
 from ui import model_names, models
@@ -40,6 +39,7 @@ from ui.model_names import NotAllowed
 from ui.pace import Pace
 from ui.patches import Patch, numbered
 from ui.render import both
+from ui.sessions import latest
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,6 @@ class Models:
             report = await asyncio.to_thread(partial(check, config, beside_mib=self._held_mib()))
             if visitor.number != number or not visitor.checking:
                 return  # called off, or another one was asked for
-            report = with_room(report)
             visitor.card = models.card(report)
             if load:
                 visitor.notice = await self._load(config, report, _text(args.get("session")))
@@ -218,18 +217,7 @@ class Models:
         return said | {"mine": self._may_cancel(begun, session)}
 
     def _visitor(self, session: str) -> Visitor:
-        """What is kept for that one, who is now the last to be forgotten."""
-        found = self._visitors.setdefault(session, Visitor())
-        self._visitors.move_to_end(session)
-        while len(self._visitors) > CAPACITY:
-            self._visitors.popitem(last=False)
-        return found
-
-
-def with_room(report: Report) -> Report:
-    """What does not fit beside the pair in use is no refusal: the engine lets that one make room."""
-    settled = tuple(replace(one, level=Verdict.SLOW) if one.code == "memory_beside" else one for one in report.findings)
-    return replace(report, findings=settled, verdict=worst(settled))
+        return latest(self._visitors, session, Visitor, CAPACITY)
 
 
 def _time(begun: Begun) -> None:

@@ -10,6 +10,7 @@ from engine.change import ChangePhase, ChangeStatus
 from engine.check import Finding, Report, Verdict
 from engine.config import COMPUTE, DEVICES, DRAFTER_WORDS, QUANTS, EngineConfig
 from engine.engine import Facts
+from engine.findings import worst_first
 from engine.headers import Headers
 from engine.memory import Machine
 from engine.pairs import PAIRS, Pairing
@@ -211,10 +212,7 @@ def counted(count: int) -> str:
 
 
 def _findings(findings: tuple[Finding, ...]) -> str:
-    """The worst first."""
-    order = list(Verdict)
-    worst_first = sorted(findings, key=lambda finding: -order.index(finding.level))
-    return f'<ul class="findings">{"".join(map(_finding, worst_first))}</ul>' if findings else ""
+    return f'<ul class="findings">{"".join(map(_finding, worst_first(findings)))}</ul>' if findings else ""
 
 
 def _finding(finding: Finding) -> str:

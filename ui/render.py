@@ -6,7 +6,8 @@ and what was sent once ("frozen") stays true.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from html import escape
 from math import ceil
 
@@ -245,8 +246,27 @@ def engine_chip(status: Status, facts: Facts | None) -> str:
 
 def note(facts: Facts | None) -> str:
     """What a person should know of this model; "" where there is nothing. Sentences of the engine that we know are translated."""
-    known = {text(key, "en"): both(key) for key in ("note.no_template", "note.no_system", "note.nf4")}
-    return "<br>".join(known.get(line, escape(line)) for line in facts.note.splitlines()) if facts else ""
+    return "<br>".join(translated(line, NOTES) or escape(line) for line in facts.note.splitlines()) if facts else ""
+
+
+def translated(said: str, known: Mapping[str, str]) -> str:
+    """A sentence of the engine in both languages; "" where it is none of those known. known: by key, the pattern of all of
+    it, whose named groups are the text's values."""
+    for key, pattern in known.items():
+        if found := re.fullmatch(pattern, said):
+            return both(key, **found.groupdict())
+    return ""
+
+
+def _pattern(key: str) -> str:
+    """Of a text whose English is the engine's own."""
+    return re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(TEXT[key][0]))
+
+
+NOTES = {
+    key: _pattern(key)
+    for key in ("note.no_template", "note.no_system", "note.nf4", "note.dequantised", "note.reencoded")
+}
 
 
 def missing_drafters(drafters: Sequence[str], asked: str) -> str:

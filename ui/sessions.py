@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from ui.state import Conversation
+
+Kept = TypeVar("Kept")
 
 CAPACITY = 200
 """Conversations kept; beyond it the one unused for longest is forgotten. Its browser still has it and gives it back."""
@@ -41,6 +44,15 @@ class Live:
         self.work = work
         if self.stopped:
             work.cancel()
+
+
+def latest(kept: OrderedDict[str, Kept], session: str, fresh: Callable[[], Kept], most: int) -> Kept:
+    """What is kept for that visitor, who is now the last to be forgotten; beyond `most` who came back last longest ago is."""
+    found = kept[session] if session in kept else kept.setdefault(session, fresh())
+    kept.move_to_end(session)
+    while len(kept) > most:
+        kept.popitem(last=False)
+    return found
 
 
 class Sessions:

@@ -165,6 +165,15 @@ TEXT: dict[str, tuple[str, str]] = {
         "start without --quant for its best answers.",
         "这个模型的权重本来就是 4 位的，NF4 又舍入了一次；模型这么小，质量会明显下降。想要最好的回答，启动时不要加 --quant。",
     ),
+    "note.dequantised": (
+        "The numbers of {name} ({origin}) are dequantised: its weights take {here} GiB of memory instead of {there}.",
+        "{name}（{origin}）的数值已经展开：权重占 {here} GiB 内存，文件里是 {there} GiB。",
+    ),
+    "note.reencoded": (
+        "{drafter} and {target} have different tokenisers: what the drafter writes is read again in the target's tokens, which "
+        "changes no text and costs some of the speed.",
+        "{drafter} 和 {target} 的分词器不同：草稿模型写出的文字要按目标模型的 token 重新切分，文字不变，速度会打些折扣。",
+    ),
     # loading
     "load.start": ("Starting", "正在启动"),
     "load.compile": ("Compiling the kernels", "正在编译计算内核"),

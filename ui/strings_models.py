@@ -327,12 +327,6 @@ FOUND: dict[str, tuple[str, str]] = {
     for part, english, chinese in zip(("", ".try"), (sentence.message, sentence.advice), words, strict=True)
     if english and chinese
 }
-FOUND["check.memory_beside.try"] = (
-    "It can be loaded: the pair in use makes room first, and messages wait meanwhile.",
-    CHINESE["memory_beside"][1],
-)
-"""Here the engine does that by itself."""
-
 FOUND |= {
     "check.word.memory": ("memory", "内存"),
     "check.word.the GPU's memory": ("the GPU's memory", "显存"),

@@ -6,7 +6,6 @@ Everything is there without a script too: the frame holds the reference machine'
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from functools import cache
 from html import escape
@@ -18,7 +17,7 @@ from engine.lab import Name, Result, Step, records
 from ui import advisor, lab, lab_charts
 from ui.advisor import KINDS, Advice, Answers, Evidence, Goal, Reason, Rule
 from ui.charts import table
-from ui.render import both, copy_button, named
+from ui.render import both, copy_button, named, translated
 
 log = logging.getLogger(__name__)
 
@@ -230,10 +229,7 @@ _CUTS = {
 
 def _cut(why: str) -> str:
     """Why less was measured than planned; a reason that nobody knows here stands as the engine put it."""
-    for key, pattern in _CUTS.items():
-        if found := re.fullmatch(pattern, why):
-            return both(key, **found.groupdict())
-    return both("lab.cut", why=why)
+    return translated(why, _CUTS) or both("lab.cut", why=why)
 
 
 def left(seconds: float) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from app import prepare_environment
 from engine.engine import Engine
+from tests.conftest import CHROMIUMS
 from tests.fake_engine import FakeEngine
 from ui.controls import Options
 
@@ -20,8 +21,6 @@ prepare_environment()  # before gradio is imported anywhere
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
-CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-"""The first is Chromium without its own windows: the same engine draws the page, for half the processor time."""
 PATIENCE_MS = 60_000
 """How long a browser test waits for something that must come. Long, because a busy machine is no fault."""
 

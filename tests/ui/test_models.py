@@ -17,7 +17,6 @@ from engine.pairs import PAIRS
 from tests.fake_engine import FakeEngine
 from ui import models
 from ui.controls import Options
-from ui.model_pairs import with_room
 from ui.render import both
 from ui.strings import LANGS, TEXT
 from ui.strings_models import CHINESE
@@ -88,9 +87,9 @@ def test_the_bar_of_memory_is_to_scale_with_what_is_free(free: float | None) -> 
 
 
 def test_what_fits_without_the_pair_in_use_is_no_refusal() -> None:
-    assert with_room(report("memory_beside", "no_chat_template")).verdict is Verdict.SLOW
-    assert with_room(report("memory_beside", "not_found")).verdict is Verdict.CANNOT
-    assert with_room(report()).verdict is Verdict.FITS
+    assert report("memory_beside", "no_chat_template").verdict is Verdict.SLOW
+    assert report("memory_beside", "not_found").verdict is Verdict.CANNOT
+    assert report().verdict is Verdict.FITS
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from engine.config import DecodingParams, Rule
 from engine.engine import Facts, State, Status
 from engine.events import Event, Finished, FinishReason, KReason, Round, RoundKind
-from engine.loaded import NF4_NOTE
+from engine.loaded import DEQUANTISED, NF4_NOTE
+from engine.pair import REENCODED
 from engine.stats import Baseline, Summary, Tally
 from engine.text import NO_SYSTEM, NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, Script, play
@@ -130,7 +131,11 @@ def test_special_tokens_are_labelled_chips_in_both_languages() -> None:
     )
 
 
-@pytest.mark.parametrize("sentence", [NO_TEMPLATE, NO_SYSTEM, NF4_NOTE])
+DEQUANTISED_NOTE = DEQUANTISED.format(name="{m}", origin="GGUF Q4_K_M", here="0.50", there="0.23")
+REENCODED_NOTE = REENCODED.format(drafter="a.b", target="c (d)")
+
+
+@pytest.mark.parametrize("sentence", [NO_TEMPLATE, NO_SYSTEM, NF4_NOTE, DEQUANTISED_NOTE, REENCODED_NOTE])
 def test_what_the_model_lacks_is_said_in_both_languages(sentence: str) -> None:
     html = render.note(Facts("m", "w", "k", "cpu", 2, 10, True, ("none",), 9, note=sentence))
     assert sentence in Reader(html).text and re.search("[\u4e00-\u9fff]", html)
