@@ -28,6 +28,17 @@ class Dialogue:
         return len(self.ids) - self.prompt_len
 
 
+def repeated(ids: Sequence[int], run: int = 3) -> list[bool]:
+    """For each token whether it and those before it, `run` together, have come before: what follows is then easily guessed."""
+    seen: set[tuple[int, ...]] = set()
+    found = []
+    for end in range(1, len(ids) + 1):
+        last = tuple(ids[max(0, end - run) : end])
+        found.append(len(last) == run and last in seen)
+        seen.add(last)
+    return found
+
+
 def read_dialogues(path: Path) -> Iterator[Dialogue]:
     """A last line that a stop cut short is left out. Raises EngineError for a file that is missing or holds something else."""
     try:

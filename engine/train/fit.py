@@ -24,8 +24,8 @@ from engine.bench.options import add_threads_option, silent
 from engine.bench.progress import written
 from engine.eagle3 import FIRST, HeadConfig, Weights
 from engine.errors import EngineError
-from engine.head_files import write_head
-from engine.train.dialogues import Dialogue, digest, read_dialogues
+from engine.head_files import HeadFile, read_head, write_head
+from engine.train.dialogues import Dialogue, digest, read_dialogues, repeated
 from engine.train.features import Entry, FeatureStore, all_layers, batches, fill, layers_option
 from engine.train.network import Example, Step, Trainee, loss
 from engine.train.target import TargetTensors, read_target
@@ -33,22 +33,29 @@ from engine.train.target import TargetTensors, read_target
 HELD_OUT = 40
 """One dialogue in so many is held out, chosen by its ids, so that it is the same one in every run."""
 
+DRAFT_VOCAB = 8192
+"""Tokens that a head can draft if nobody says how many."""
+
 FROZEN = ("lm_head.weight",)
 """The vocabulary rows stay the target's own: a step is cheaper and the head needs less text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """minutes: of computing; batch: reply tokens a step, about; later: share of the chains that go on behind their first
-    draft, which a long text needs no more of, and which costs as much as the first."""
+    """minutes: of computing; steps: of the training-time test, each weighing `decay` of the one before it; rate: of learning,
+    at its highest; batch: reply tokens an update, about; later: share of the chains that go on behind their first draft,
+    which a long text needs no more of, and which costs as much as the first; repeated: share of the chains that are trained
+    of those that begin where n-gram would draft, which takes those from the head; draft_vocab: tokens that the head can draft,
+    the most frequent of the replies, or None for those of the head that a run begins with."""
 
     minutes: float = 60.0
     steps: int = 3
     decay: float = 0.8
     later: float = 0.35
+    repeated: float = 0.2
     rate: float = 1e-3
     batch: int = 400
-    draft_vocab: int = 8192
+    draft_vocab: int | None = None
     seed: int = 0
 
 
@@ -90,10 +97,36 @@ def first_weights(target: TargetTensors, config: HeadConfig, ids: Tensor) -> Wei
     return weights
 
 
+def _check_begin(head: HeadFile, wanted: HeadConfig, weights: Weights) -> None:
+    """Raises EngineError for a head that is of another make than those that are trained here."""
+    own = head.config
+    like = replace(
+        wanted, shape=own.shape, draft_vocab_size=own.draft_vocab_size, target=own.target, acceptance=own.acceptance
+    )
+    turns = (own.shape.rope_speeds, own.shape.rope_scale) == (wanted.shape.rope_speeds, wanted.shape.rope_scale)
+    names, others = (
+        {name: w.shape for name, w in one.items() if name not in FROZEN} for one in (head.weights, weights)
+    )
+    if head.embedding is not None or own != like or not turns or names != others:
+        layers = ",".join(map(str, head.config.feature_layers))
+        raise EngineError(
+            f"A run cannot begin with that head: its layers, norms or sizes are others (it reads the layers {layers}). "
+            "Name a head that fit made for this model, with the same --layers."
+        )
+
+
 def example(store: FeatureStore, entry: Entry) -> Example:
     d = entry.dialogue
     states = torch.from_numpy(np.array(store.states(entry))).float()
     return Example(torch.tensor(d.ids), states[:, :-1], states[:, -1], d.prompt_len - 1)
+
+
+def thinned(whole: Example, share: float, dice: torch.Generator) -> Example:
+    """Only `share` of its chains begin where n-gram would draft; all others stay."""
+    starts = torch.arange(whole.first, len(whole.ids) - 1)
+    easy = torch.tensor(repeated(whole.ids.tolist()))[starts + 1]
+    kept = ~easy | (torch.rand(len(starts), generator=dice) < share)
+    return replace(whole, starts=starts[kept])
 
 
 class Run:
@@ -107,7 +140,9 @@ class Run:
         recipe: Recipe,
         name: str,
         stop_ids: Sequence[int] = (),
+        begin: HeadFile | None = None,
     ) -> None:
+        """begin: a head to train on from; without one it begins as `first_weights`. Raises EngineError."""
         self.folder, self.stores, self.target, self.recipe = folder, list(stores), target, recipe
         pairs = [(store, entry) for store in stores for entry in store.entries]
         pairs = [pair for pair in pairs if pair[1].dialogue.reply_len >= 4]
@@ -119,17 +154,23 @@ class Run:
         self.progress = Progress()
         self._path = folder / "checkpoint.pt"
         saved = torch.load(self._path, weights_only=True) if self._path.exists() else None
-        ids = (
-            saved["ids"]
-            if saved
-            else draft_ids(
-                [entry.dialogue for _, entry in self.train], recipe.draft_vocab, target.shape.vocab_size, stop_ids
-            )
-        )
-        self.ids: Tensor = ids
-        shape = replace(target.shape, layers=1, tied=False)
-        config = HeadConfig(shape, len(ids), tuple(layers), name)
-        weights = saved["weights"] if saved else first_weights(target, config, ids)
+        self.ids: Tensor
+        if saved:
+            self.ids = saved["ids"]
+        elif begin and recipe.draft_vocab is None:
+            self.ids = begin.ids
+        else:
+            replies, size = [entry.dialogue for _, entry in self.train], recipe.draft_vocab or DRAFT_VOCAB
+            self.ids = draft_ids(replies, size, target.shape.vocab_size, stop_ids)
+        shape = replace(target.shape, layers=1, windows=(None,), tied=False)
+        config = HeadConfig(shape, len(self.ids), tuple(layers), name)
+        weights = first_weights(target, config, self.ids)
+        if begin:
+            _check_begin(begin, config, weights)
+            rows = FROZEN if recipe.draft_vocab else ()
+            weights |= {name: w for name, w in begin.weights.items() if name not in rows}
+        if saved:
+            weights = saved["weights"]
         self.trained = {name: w.requires_grad_() for name, w in weights.items() if name not in FROZEN}
         self.trainee = Trainee(config, weights, target.embedding, target.norm)
         self.optimiser = torch.optim.AdamW(
@@ -150,10 +191,10 @@ class Run:
     def update(self, batch: Sequence[tuple[FeatureStore, Entry]]) -> float:
         """One step of the optimiser. Returns the loss."""
         begin_s = perf_counter()
-        examples = [example(store, entry) for store, entry in batch]
+        dice = torch.Generator().manual_seed(self.recipe.seed << 32 | self.progress.updates)  # of this step alone
+        examples = [thinned(example(store, entry), self.recipe.repeated, dice) for store, entry in batch]
         for group in self.optimiser.param_groups:
             group["lr"] = self.rate()
-        dice = torch.Generator().manual_seed(self.recipe.seed << 32 | self.progress.updates)  # of this step alone
         value = loss(self.trainee.chains(examples, self.recipe.steps, self.recipe.later, dice), self.recipe.decay)
         self.optimiser.zero_grad(set_to_none=True)
         value.backward()  # type: ignore[no-untyped-call]
@@ -294,7 +335,7 @@ def add_command(commands: Any) -> None:
     command.add_argument("--out", type=Path, required=True, help="folder for checkpoints, and the head in head/")
     command.add_argument(
         "--minutes",
-        type=_minutes,
+        type=_above(float),
         default=Recipe().minutes,
         help="of computing, over all starts (default: %(default)g)",
     )
@@ -303,18 +344,37 @@ def add_command(commands: Any) -> None:
     command.add_argument(
         "--layers", type=layers_option, help="three layers whose input states the head reads, such as 3,16,29"
     )
+    command.add_argument("--begin", type=Path, help="a head to train on from: its folder")
     command.add_argument(
-        "--draft-vocab", type=_draft_vocab, default=Recipe().draft_vocab, help="tokens that it can draft, in sixteens"
+        "--draft-vocab",
+        type=_draft_vocab,
+        help=f"tokens that it can draft, in sixteens (default: those of --begin, or {DRAFT_VOCAB:,})",
     )
+    default = Recipe()
+    for name, kind, text in (
+        ("steps", int, "of a draft chain that are trained"),
+        ("decay", float, "weight of each step of a chain to the one before it"),
+        ("later", float, "share of the chains that are trained beyond their first step"),
+        ("repeated", float, "share of the chains that are trained where n-gram would draft"),
+        ("rate", float, "of learning, at its highest"),
+        ("batch", int, "reply tokens an update, about"),
+    ):
+        command.add_argument(
+            f"--{name}", type=_above(kind), default=getattr(default, name), help=f"{text} (default: %(default)g)"
+        )
     add_threads_option(command)
     command.add_argument("--offline", action="store_true", help="never use the network")
     command.set_defaults(run=run)
 
 
-def _minutes(text: str) -> float:
-    if not 0 < (minutes := float(text)) < math.inf:
-        raise argparse.ArgumentTypeError("must be above 0")
-    return minutes
+def _above(kind: type[int] | type[float]) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        if not 0 < (value := kind(text)) < math.inf:
+            raise argparse.ArgumentTypeError("must be above 0")
+        return value
+
+    number.__name__ = "number" if kind is float else "whole number"  # what argparse calls it
+    return number
 
 
 def _draft_vocab(text: str) -> int:
@@ -324,7 +384,7 @@ def _draft_vocab(text: str) -> int:
     return size // 16 * 16
 
 
-_minutes.__name__, _draft_vocab.__name__ = "number", "whole number"  # what argparse calls them
+_draft_vocab.__name__ = "whole number"
 
 
 def run(args: argparse.Namespace) -> None:
@@ -352,10 +412,12 @@ def run(args: argparse.Namespace) -> None:
         fill(stores[0], Model(loaded.network, loaded.context_len), dialogues, done)
         del loaded
     torch.set_num_threads(args.threads or default_threads())
-    recipe = Recipe(minutes=args.minutes, draft_vocab=args.draft_vocab)
+    recipe = Recipe(**{name: getattr(args, name) for name in Recipe.__slots__ if name != "seed"})
     args.out.mkdir(parents=True, exist_ok=True)
     ends = target.config.get("eos_token_id")
     stop = [ends] if isinstance(ends, int) else ends or []
-    training = Run(args.out, stores, target, recipe, args.name or args.model, stop)
+    sizes = (target.shape.layers, target.shape.hidden, target.shape.vocab_size)
+    begin = read_head(args.begin, *sizes) if args.begin else None
+    training = Run(args.out, stores, target, recipe, args.name or args.model, stop, begin)
     report(f"{len(training.train)} dialogues to train on, {len(training.test)} held out")
     training.go(report)

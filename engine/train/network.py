@@ -22,13 +22,15 @@ from engine.llama_shape import rope_tables
 @dataclass(frozen=True, slots=True)
 class Example:
     """A dialogue of T tokens. ids int64 [T]; features float32 [T, layers, hidden]; last float32 [T, hidden], the
-    target's last output before its final norm. Chains begin at entries `first`..T-2, where first >= 0.
+    target's last output before its final norm. Chains begin at entries `first`..T-2, where first >= 0, or at those of
+    them that `starts` names, rising.
     """
 
     ids: Tensor
     features: Tensor
     last: Tensor
     first: int
+    starts: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,9 @@ class Trainee:
         positions = torch.cat([torch.arange(n) for n in entries])
         keys = torch.split(self._rotated(eagle3.project(weights, config, 0, x, "k"), positions), entries)
         values = torch.split(eagle3.project(weights, config, 0, x, "v"), entries)
-        starts = [torch.arange(e.first, n) for e, n in zip(examples, entries, strict=True)]
+        starts = [
+            torch.arange(e.first, n) if e.starts is None else e.starts for e, n in zip(examples, entries, strict=True)
+        ]
         rows = torch.cat([s + sum(entries[:i]) for i, s in enumerate(starts)])  # of the chains among all entries
         x, residual = x[rows], residual[rows]
         target = self._target(examples)

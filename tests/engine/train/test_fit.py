@@ -18,7 +18,7 @@ from engine.drafters.head import HeadDrafter
 from engine.eagle3 import HeadConfig
 from engine.errors import EngineError
 from engine.head import TorchHead
-from engine.head_files import read_head
+from engine.head_files import HeadFile, read_head
 from engine.heads import load_head
 from engine.loading import load
 from engine.model import Cache, Model, Request
@@ -27,8 +27,8 @@ from engine.train import fit
 from engine.train.__main__ import main
 from engine.train.dialogues import Dialogue, append_dialogues
 from engine.train.features import FeatureStore, default_layers, fill
-from engine.train.fit import HELD_OUT, Recipe, Run, batches, draft_ids, example, first_weights, held_out
-from engine.train.network import loss
+from engine.train.fit import HELD_OUT, Recipe, Run, batches, draft_ids, example, first_weights, held_out, thinned
+from engine.train.network import Example, loss
 from engine.train.target import read_target
 from tests.engine import tokenisers
 from tests.engine.tiny_heads import proposed
@@ -111,8 +111,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def a_run(parts: SimpleNamespace, folder: Path, updates: int, **recipe: Any) -> Run:
     folder.mkdir(exist_ok=True)
+    begin = recipe.pop("begin", None)
     settings = {"batch": 45, "draft_vocab": 64, "rate": 1e-2} | recipe
-    return Run(folder, [parts.store], parts.target, Recipe(minutes=updates / 120, **settings), "tiny", [2])
+    return Run(folder, [parts.store], parts.target, Recipe(minutes=updates / 120, **settings), "tiny", [2], begin)
 
 
 def test_one_dialogue_in_so_many_is_held_out_and_it_is_the_same_one_in_every_run() -> None:
@@ -226,6 +227,62 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(
         assert torch.equal(run.trainee.weights[name], tensor), name
 
 
+def the_head_of(run: Run) -> HeadFile:
+    return read_head(run.folder / "head", LAYERS, HIDDEN, VOCABULARY)
+
+
+def test_a_run_begins_with_a_head_that_was_trained_before(
+    parts: SimpleNamespace, folder: Path, tmp_path: Path, clock: None
+) -> None:
+    only_llama(folder)
+    first = a_run(parts, tmp_path / "first", 20)
+    first.go(lambda line: None)
+    head = the_head_of(first)
+    second = a_run(parts, tmp_path / "second", 20, begin=head, draft_vocab=None)
+    assert second.ids.tolist() == first.ids.tolist(), "its draft vocabulary, where no other is asked for"
+    assert evaluated(second) == pytest.approx(evaluated(first), abs=0.01), "to the float16 of the file"
+    second.go(lambda line: None)
+    assert evaluated(second) < evaluated(first) - 0.02
+    stopped = a_run(parts, tmp_path / "second", 20, begin=head, draft_vocab=None)
+    assert evaluated(stopped) == pytest.approx(evaluated(second)), "the checkpoint counts, not where it began"
+    wider = a_run(parts, tmp_path / "wider", 20, begin=head, draft_vocab=80)
+    assert len(wider.ids) == 80 and set(first.ids.tolist()) <= set(wider.ids.tolist())
+    assert torch.equal(wider.trainee.weights["lm_head.weight"], parts.target.output[wider.ids])
+    for name in set(head.weights) - {"lm_head.weight"}:
+        assert torch.equal(wider.trainee.weights[name], head.weights[name]), name
+
+
+@pytest.mark.parametrize("other", ["layers", "norms", "embedding"])
+def test_a_run_begins_with_no_head_of_another_make(
+    parts: SimpleNamespace, folder: Path, tmp_path: Path, other: str
+) -> None:
+    only_llama(folder)
+    run = a_run(parts, tmp_path / "first", 20)
+    run.export()
+    head = the_head_of(run)
+    spoilt = {
+        "layers": replace(head, config=replace(head.config, feature_layers=(0, 2, 3))),
+        "norms": replace(head, config=replace(head.config, feeds_normed=True)),
+        "embedding": replace(head, embedding=parts.target.embedding),
+    }[other]
+    with pytest.raises(EngineError, match="cannot begin with that head"):
+        a_run(parts, tmp_path / "second", 20, begin=spoilt)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_chains_are_thinned_only_where_three_tokens_come_again(share: float) -> None:
+    ids = [9, 1, 2, 3, 4, *([5, 6, 7, 8] * 200), 1, 2, 3, 9, 8, 1]
+    whole = Example(torch.tensor(ids), torch.zeros(len(ids), 1, 2), torch.zeros(len(ids), 2), 2)
+    kept = thinned(whole, share, torch.Generator().manual_seed(0)).starts
+    assert kept is not None and kept.tolist() == sorted(set(kept.tolist())) and kept.max() == len(ids) - 2
+    known = {t: tuple(ids[t - 1 : t + 2]) for t in range(2, len(ids) - 1)}  # a chain at entry t knows token t + 1
+    before = {t: {tuple(ids[i - 2 : i + 1]) for i in range(2, t + 1)} for t in known}
+    new = {t for t in known if known[t] not in before[t]}
+    assert new <= set(kept.tolist()) <= set(known)
+    easy = len(known) - len(new)
+    assert easy > 700 and len(set(kept.tolist()) - new) == pytest.approx(share * easy, abs=60 if 0 < share < 1 else 0)
+
+
 def test_checkpoints_on_the_way_change_nothing_and_can_be_gone_on_from(
     parts: SimpleNamespace, folder: Path, tmp_path: Path, clock: None
 ) -> None:
@@ -287,12 +344,18 @@ def test_from_dialogues_to_a_head_that_drafts(folder: Path, tmp_path: Path, caps
     append_dialogues(tmp_path / "some.jsonl", some_dialogues(12))
     command = ["fit", tmp_path / "some.jsonl", "--features", tmp_path / "features", "--out", tmp_path / "out"]
     command += ["--model", folder, "--minutes", "0.01", "--threads", "1", "--offline", "--draft-vocab", "64"]
-    command += ["--layers", "1,2,3", "--name", "somebody/tiny"]
+    command += ["--layers", "1,2,3", "--name", "somebody/tiny", "--steps", "2", "--batch", "100", "--repeated", "0.5"]
     for _ in range(2):  # the second time nothing is left to do
         assert main([str(part) for part in command]) == 0, capsys.readouterr().err
     assert "held out" in capsys.readouterr().out
+    command[command.index("--draft-vocab") : command.index("--draft-vocab") + 2] = [
+        "--begin",
+        tmp_path / "out" / "head",
+    ]
+    command[command.index(tmp_path / "out")] = tmp_path / "further"
+    assert main([str(part) for part in command]) == 0, capsys.readouterr().err
     loaded = load(str(folder), device="cpu", threads=1, offline=True, progress=quiet)
-    ready = load_head(tmp_path / "out" / "head", loaded, 1)
+    ready = load_head(tmp_path / "further" / "head", loaded, 1)
     assert ready.feature_layers == (1, 2, 3) and ready.head.config.target == "somebody/tiny"
     assert {0, 2} <= set(ready.head.ids.tolist()), "what ends a reply can be drafted"
     ids, cache = [5, 9, 17, 33], Cache(ready.feature_layers)

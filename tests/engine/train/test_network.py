@@ -63,6 +63,19 @@ def test_every_step_of_every_chain_is_what_drafting_computes(variant: str) -> No
     assert all(len(step.logits) == chain for step in steps)
 
 
+def test_chains_that_begin_at_some_entries_are_the_same_ones() -> None:
+    config, example = head_config(), an_example(some_ids(9), 2)
+    other = an_example(some_ids(6, 1), 0)
+    whole = trainee(config).chains([example, other], STEPS)
+    some = trainee(config).chains(
+        [replace(example, starts=torch.tensor([3, 6])), replace(other, starts=torch.arange(0))], STEPS
+    )
+    for one, all_of_them in zip(some, whole, strict=True):
+        assert len(one.logits) == 2
+        for name in ("logits", "target", "valid", "actual"):
+            close(getattr(one, name).float(), getattr(all_of_them, name)[[1, 4]].float())
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_drafter_computes_the_chains_of_what_it_drafts(variant: str) -> None:
     """The drafter's own chain, drawn from its own rows, found among those of the text that it makes."""
