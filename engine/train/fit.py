@@ -121,7 +121,7 @@ def example(store: FeatureStore, entry: Entry) -> Example:
     return Example(torch.tensor(d.ids), states[:, :-1], states[:, -1], d.prompt_len - 1)
 
 
-def thinned(whole: Example, share: float, dice: torch.Generator) -> Example:
+def thinned(whole: Example, share: float, dice: torch.Generator | None = None) -> Example:
     """Only `share` of its chains begin where n-gram would draft; all others stay."""
     starts = torch.arange(whole.first, len(whole.ids) - 1)
     easy = torch.tensor(repeated(whole.ids.tolist()))[starts + 1]
@@ -266,8 +266,9 @@ class Run:
         partial.replace(self._path)
 
     @torch.no_grad()
-    def acceptance(self, limit: int = 24) -> tuple[list[float], list[float]]:
-        """On held-out dialogues, by step: (greedy chain acceptance, mean overlap with the target's distribution).
+    def acceptance(self, limit: int = 48) -> tuple[list[float], list[float]]:
+        """On held-out dialogues, by step: (greedy chain acceptance, mean overlap with the target's distribution), of the
+        chains that begin where n-gram would not draft.
 
         Greedy: over dialogues at temperature 0, whose tokens are the target's choices: the share of drafts that are right
         among those behind right drafts. Overlap: the sum of min(p, q), what the rejection rule accepts at temperature 1.
@@ -275,7 +276,7 @@ class Run:
         right = np.zeros((self.recipe.steps, 2))
         overlap = np.zeros((self.recipe.steps, 2))
         for pair in self.test[:limit]:
-            steps = self.trainee.chains([example(*pair)], self.recipe.steps)
+            steps = self.trainee.chains([thinned(example(*pair), 0.0)], self.recipe.steps)
             if pair[1].dialogue.temperature == 0:
                 right += _chain(steps, self.ids)
             for j, step in enumerate(steps):
