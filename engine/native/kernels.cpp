@@ -365,9 +365,17 @@ inline float sum_of_squares(const float *x, int n) {
     return sum_of(even + odd);
 }
 
+// One over the root of the mean square.
+inline float inverse_norm(const float *x, int n, float epsilon) {
+    return 1.0f / std::sqrt(sum_of_squares(x, n) / static_cast<float>(n) + epsilon);
+}
+
+inline void scaled(const float *x, float by, const float *weight, int n, float *out) {
+    for (int i = 0; i < n; i += WIDTH) keep(out + i, load(x + i) * by * load(weight + i));
+}
+
 inline void rms_norm(const float *x, const float *weight, int n, float epsilon, float *out) {
-    const float inverse = 1.0f / std::sqrt(sum_of_squares(x, n) / static_cast<float>(n) + epsilon);
-    for (int i = 0; i < n; i += WIDTH) keep(out + i, load(x + i) * inverse * load(weight + i));
+    scaled(x, inverse_norm(x, n, epsilon), weight, n, out);
 }
 
 // e^x, x held to [-87, 87], to about 2 units in the last place: 2^n * polynomial on [-ln2/2, ln2/2] (Cephes, expf).
@@ -469,13 +477,20 @@ struct Query {
 
 constexpr int QUERIES = 6;  // that read the same keys and values together: as many as keep their sums in registers
 
-// scores[0..15] = scale * q . key, for the positions of one strip that begins at `first`.
+constexpr int STRIPS_AHEAD = 2;
+
+// scores[0..15] = scale * q . key, for the positions of one strip that begins at `first`. On the way it fetches the keys of a
+// later strip and the values of this one: they come from memory, which would else be waited for.
 template <int COUNT>
-inline void score_strip(const Query *query, const half *strip, int first, int dim, float scale) {
+inline void score_strip(const Query *query, const half *strip, [[maybe_unused]] const half *values, int first, int dim, float scale) {
 #ifdef HAVE_AVX2
     __m256 sum[COUNT][2];
     for (int c = 0; c < COUNT; c++) sum[c][0] = sum[c][1] = _mm256_setzero_ps();
     for (int d = 0; d < dim; d++) {
+        if (d % 2 == 0) {  // a line of the cache is two numbers of a strip
+            __builtin_prefetch(strip + (d + STRIPS_AHEAD * dim) * STRIP);
+            __builtin_prefetch(values + d * STRIP);
+        }
         const __m256 a = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(strip + d * STRIP)));
         const __m256 b = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(strip + d * STRIP + 8)));
         for (int c = 0; c < COUNT; c++) {
@@ -563,7 +578,8 @@ inline void attend(const Query *query, const half *keys, const half *values, int
         common = std::min(common, query[c].n);
         longest = std::max(longest, query[c].n);
     }
-    for (int i = 0; i < longest; i += STRIP) score_strip<COUNT>(query, keys + static_cast<int64_t>(i) * dim, i, dim, scale);
+    for (int64_t i = 0; i < longest; i += STRIP)
+        score_strip<COUNT>(query, keys + i * dim, values + i * dim, static_cast<int>(i), dim, scale);
     float inverse[COUNT];
     for (int c = 0; c < COUNT; c++) {
         inverse[c] = soften(query[c].scores, query[c].n);
@@ -667,36 +683,6 @@ class Meeting {
     std::atomic<int> arrived_{0}, round_{0};
 };
 
-// The rounded activations of all rows of a pass.
-struct Acts {
-    int8_t *quants;
-    float *scale, *total;
-    Panel *panels;
-    int width;
-    void take(Arena &arena, int count, int n) {
-        width = n;
-        const int64_t padded = (count + PANEL - 1) / PANEL * PANEL;
-        quants = arena.take<int8_t>(padded * n);
-        scale = arena.take<float>(padded * n / GROUP);
-        total = arena.take<float>(padded * n / GROUP);
-        panels = arena.take<Panel>(padded / PANEL);
-        for (int64_t p = 0; p < padded / PANEL; p++) {
-            const int64_t at = p * PANEL * n;
-            panels[p] = {quants + at, scale + at / GROUP, total + at / GROUP};
-        }
-    }
-    void round(int row, const float *x) {
-        const int64_t panel = row / PANEL * PANEL * static_cast<int64_t>(width), lane = row % PANEL;
-        int8_t group[GROUP];
-        for (int g = 0; g < width / GROUP; g++) {
-            const int64_t at = panel / GROUP + g * PANEL + lane;
-            round_group(x + g * GROUP, group, scale + at, total + at);
-            int8_t *to = quants + panel + (static_cast<int64_t>(g) * QUADS * PANEL + lane) * 4;
-            for (int j = 0; j < QUADS; j++) std::memcpy(to + j * PANEL * 4, group + 4 * j, 4);
-        }
-    }
-};
-
 // Which thread of how many this is; a region may get fewer threads than it asked for.
 struct Place {
 #ifdef _OPENMP
@@ -709,25 +695,83 @@ struct Place {
 // This thread's share of n things: contiguous, so that memory is read in order.
 struct Share {
     int begin, end;
-    Share(int n, int thread, int threads) : begin(n * thread / threads), end(n * (thread + 1) / threads) {}
+    Share(int64_t n, int thread, int threads)
+        : begin(static_cast<int>(n * thread / threads)), end(static_cast<int>(n * (thread + 1) / threads)) {}
 };
 
-// Rows of one conversation whose attention is computed together.
-struct Party {
-    int row, rows;
-};
-
-// At most `most` neighbouring rows in each. Returns how many.
-int form_parties(const Row *rows, int count, int most, Party *party_of) {
-    int parties = 0;
-    for (int r = 0; r < count; r++) {
-        Party *last = parties ? &party_of[parties - 1] : nullptr;
-        if (last && last->rows < most && rows[last->row].keys == rows[r].keys)
-            last->rows++;
-        else
-            party_of[parties++] = {r, 1};
+// The rounded activations of all rows of a pass. The rows of a panel lie side by side in one line of the cache, so threads
+// share them out by groups of inputs: two that wrote rows of the same panel would take the line from each other all the time.
+struct Acts {
+    int8_t *quants;
+    float *scale, *total;
+    Panel *panels;
+    int width, rows;
+    void take(Arena &arena, int count, int n) {
+        width = n, rows = count;
+        const int64_t padded = (count + PANEL - 1) / PANEL * PANEL;
+        quants = arena.take<int8_t>(padded * n);
+        scale = arena.take<float>(padded * n / GROUP);
+        total = arena.take<float>(padded * n / GROUP);
+        panels = arena.take<Panel>(padded / PANEL);
+        for (int64_t p = 0; p < padded / PANEL; p++) {
+            const int64_t at = p * PANEL * n;
+            panels[p] = {quants + at, scale + at / GROUP, total + at / GROUP};
+        }
     }
-    return parties;
+    // Calls each(row, g) for this thread's share of all groups of all rows, panel by panel.
+    template <class Each>
+    void share_out(const Place &place, Each each) const {
+        const int groups = width / GROUP;
+        const Share mine(static_cast<int64_t>((rows + PANEL - 1) / PANEL) * groups, place.thread, place.threads);
+        for (int unit = mine.begin; unit < mine.end; unit++) {
+            const int first = unit / groups * PANEL, last = std::min(first + PANEL, rows);
+            for (int r = first; r < last; r++) each(r, unit % groups);
+        }
+    }
+    // Group g of a row, from its 32 numbers.
+    void round(int row, int g, const float *x) {
+        const int64_t panel = row / PANEL * PANEL * static_cast<int64_t>(width), lane = row % PANEL;
+        const int64_t at = panel / GROUP + g * PANEL + lane;
+        int8_t group[GROUP];
+        round_group(x, group, scale + at, total + at);
+        int8_t *to = quants + panel + (static_cast<int64_t>(g) * QUADS * PANEL + lane) * 4;
+        for (int j = 0; j < QUADS; j++) std::memcpy(to + j * PANEL * 4, group + 4 * j, 4);
+    }
+    // This thread's share of rows [rows, stride].
+    void round_all(const float *x, int64_t stride, const Place &place) {
+        share_out(place, [&](int r, int g) { round(r, g, x + r * stride + g * GROUP); });
+    }
+    // The same of normed rows [rows, width]. Each thread finds the norm of whole rows for itself, which is little beside waiting.
+    void round_normed(const float *x, const float *weight, float epsilon, const Place &place) {
+        int row = -1;
+        float inverse[PANEL];
+        share_out(place, [&](int r, int g) {
+            if (r % PANEL == 0 && r != row)
+                for (int i = row = r; i < std::min(r + PANEL, rows); i++)
+                    inverse[i % PANEL] = inverse_norm(x + static_cast<int64_t>(i) * width, width, epsilon);
+            float normed[GROUP];
+            scaled(x + static_cast<int64_t>(r) * width + g * GROUP, inverse[r % PANEL], weight + g * GROUP, GROUP, normed);
+            round(r, g, normed);
+        });
+    }
+};
+
+// Norms, where there is such a norm, and rotates query head h of a row of queries, keys and values, or the key head behind them.
+inline void turn(float *row, int h, const float *cosine, const float *sine, const Shape &s, const Layer &layer) {
+    const float *norm = h < s.heads ? layer.query_norm : layer.key_norm;
+    float *head = row + h * s.dim;
+    if (norm) rms_norm(head, norm, s.dim, s.epsilon, head);
+    rotate(head, cosine, sine, s.dim, s.interleaved);
+}
+
+// Key and value of key head h of that row to where its conversation keeps those of layer n.
+inline void write_key(const float *row, int h, int n, const Row &to, const Shape &s) {
+    const int dim = s.dim;
+    const float *k = row + (s.heads + h) * dim, *v = k + s.kv_heads * dim;
+    const int64_t head = (static_cast<int64_t>(n) * s.kv_heads + h) * to.capacity * dim;
+    half *key = key_at(to.keys + head, to.position, dim), *value = to.values + head + to.position * dim;
+    for (int i = 0; i < dim; i++) key[i * STRIP] = to_half(k[i]);
+    for (int i = 0; i < dim; i++) value[i] = to_half(v[i]);
 }
 
 constexpr int STACK = 16;  // rows that meet a block of weights before the next block is read
@@ -792,7 +836,7 @@ int64_t gl_scratch_bytes(const Shape *s, int32_t rows, int64_t longest, int32_t 
     const int64_t acts = padded * (rounded + 2 * rounded / GROUP * 4) + 4 * padded * static_cast<int64_t>(sizeof(Panel));
     const int64_t scores = threads * QUERIES * (longest + STRIP) * 4;
     constexpr int64_t ALIGNMENT = 64 * 32;  // one rounding up for each piece, and some to spare
-    return acts + rows * (4 * floats + static_cast<int64_t>(sizeof(Party))) + scores + ALIGNMENT;
+    return acts + rows * 4 * floats + scores + ALIGNMENT;
 }
 
 // Runs all layers. x [rows, hidden]: embedded rows on entry, the last layer's output on return.
@@ -816,9 +860,8 @@ void gl_layers(const Shape *s, const Layer *layers, const Row *rows, int32_t cou
     float *seen = arena.take<float>(static_cast<int64_t>(count) * q_width);
     float *gated = arena.take<float>(static_cast<int64_t>(count) * s->mlp);
     const int64_t stride = longest + STRIP;
-    Party *party_of = arena.take<Party>(count);
     float *all_scores = arena.take<float>(threads * QUERIES * stride);
-    const int shared = heads / kv, parties = form_parties(rows, count, std::max(1, QUERIES / shared), party_of);
+    const int shared = heads / kv;
     Meeting meeting;
 #pragma omp parallel num_threads(threads)
     {
@@ -828,75 +871,61 @@ void gl_layers(const Shape *s, const Layer *layers, const Row *rows, int32_t cou
         const Share mine(count, me, of);
         for (int n = 0; n < s->layers; n++) {
             const Layer &layer = layers[n];
-            for (int r = mine.begin; r < mine.end; r++) {
-                float *row = x + static_cast<int64_t>(r) * hidden;
-                if (features && features[n]) std::memcpy(features[n] + static_cast<int64_t>(r) * hidden, row, 4 * hidden);
-                float *to = normed + static_cast<int64_t>(r) * 2 * hidden;
-                if (layer.state_norm) {
+            if (features && features[n])
+                for (int r = mine.begin; r < mine.end; r++)
+                    std::memcpy(features[n] + static_cast<int64_t>(r) * hidden, x + static_cast<int64_t>(r) * hidden, 4 * hidden);
+            if (layer.state_norm) {
+                for (int r = mine.begin; r < mine.end; r++) {
+                    float *row = x + static_cast<int64_t>(r) * hidden, *to = normed + static_cast<int64_t>(r) * 2 * hidden;
                     rms_norm(embedded + static_cast<int64_t>(r) * hidden, layer.attention_norm, hidden, s->epsilon, to);
                     rms_norm(row, layer.state_norm, hidden, s->epsilon, to + hidden);
                     if (s->normed_residual) std::memcpy(row, to + hidden, 4 * hidden);
-                    both.round(r, to);
-                } else {
-                    rms_norm(row, layer.attention_norm, hidden, s->epsilon, to);
-                    narrow.round(r, to);
                 }
+                meeting.wait(of);
+                both.round_all(normed, 2 * hidden, place);
+            } else {
+                narrow.round_normed(x, layer.attention_norm, s->epsilon, place);
             }
             meeting.wait(of);
             multiply(layer.qkv, layer.state_norm ? both.panels : narrow.panels, count, qkv, qkv_width, false, me, of);
             meeting.wait(of);
-            for (int r = mine.begin; r < mine.end; r++) {
-                float *q = qkv + static_cast<int64_t>(r) * qkv_width, *k = q + q_width, *v = k + kv_width;
-                const float *c = cosine + static_cast<int64_t>(r) * dim / 2, *d = sine + static_cast<int64_t>(r) * dim / 2;
-                for (int h = 0; h < heads; h++) {
-                    if (layer.query_norm) rms_norm(q + h * dim, layer.query_norm, dim, s->epsilon, q + h * dim);
-                    rotate(q + h * dim, c, d, dim, s->interleaved);
-                }
-                for (int h = 0; h < kv; h++) {
-                    if (layer.key_norm) rms_norm(k + h * dim, layer.key_norm, dim, s->epsilon, k + h * dim);
-                    rotate(k + h * dim, c, d, dim, s->interleaved);
-                    const int64_t head = (static_cast<int64_t>(n) * kv + h) * rows[r].capacity * dim;
-                    half *key = key_at(rows[r].keys + head, rows[r].position, dim);
-                    half *value = rows[r].values + head + rows[r].position * dim;
-                    for (int i = 0; i < dim; i++) key[i * STRIP] = to_half(k[h * dim + i]);
-                    for (int i = 0; i < dim; i++) value[i] = to_half(v[h * dim + i]);
+            // By heads, in turn, and by strips of rows: the keys of neighbouring rows lie in the same lines of the cache.
+            const int strips = (count + STRIP - 1) / STRIP;
+            for (int unit = me; unit < strips * (heads + kv); unit += of) {
+                const int first = unit / (heads + kv) * STRIP, h = unit % (heads + kv);
+                for (int r = first; r < std::min(first + STRIP, count); r++) {
+                    float *q = qkv + static_cast<int64_t>(r) * qkv_width;
+                    const float *c = cosine + static_cast<int64_t>(r) * dim / 2, *d = sine + static_cast<int64_t>(r) * dim / 2;
+                    turn(q, h, c, d, *s, layer);
+                    if (h >= heads) write_key(q, h - heads, n, rows[r], *s);
                 }
             }
             if (keys_only && n == s->layers - 1) break;
             meeting.wait(of);
-            // Head by head, so that a thread reads the keys and values of a conversation once for many rows.
-            const Share tasks(kv * parties, me, of);
-            for (int task = tasks.begin; task < tasks.end; task++) {
-                const int h = task / parties;
-                const Party &party = party_of[task % parties];
-                const int64_t head = (static_cast<int64_t>(n) * kv + h) * rows[party.row].capacity * dim;
-                Query query[QUERIES];
-                int count = 0;
-                for (int r = party.row; r < party.row + party.rows; r++)
-                    for (int q = h * shared; q < (h + 1) * shared; q++) {
-                        query[count] = {qkv + static_cast<int64_t>(r) * qkv_width + q * dim, scores + count * stride,
-                                        seen + static_cast<int64_t>(r) * q_width + q * dim,
-                                        static_cast<int>(rows[r].position) + 1};
-                        if (++count == QUERIES || (r == party.row + party.rows - 1 && q == (h + 1) * shared - 1)) {
-                            attend_all(query, count, rows[r].keys + head, rows[r].values + head, dim, s->scale);
-                            count = 0;
-                        }
-                    }
+            // Key head by key head, so that a thread reads the keys and values of a conversation once for many queries.
+            const Share queries(static_cast<int64_t>(heads) * count, me, of);
+            Query query[QUERIES];
+            for (int at = queries.begin, ready = 0; at < queries.end; at++) {
+                const int h = at / (shared * count), r = at / shared % count, q = h * shared + at % shared;
+                query[ready] = {qkv + static_cast<int64_t>(r) * qkv_width + q * dim, scores + ready * stride,
+                                seen + static_cast<int64_t>(r) * q_width + q * dim, static_cast<int>(rows[r].position) + 1};
+                const int next = at + 1, next_r = next / shared % count;
+                if (++ready == QUERIES || next == queries.end || next / (shared * count) != h || rows[next_r].keys != rows[r].keys) {
+                    const int64_t head = (static_cast<int64_t>(n) * kv + h) * rows[r].capacity * dim;
+                    attend_all(query, ready, rows[r].keys + head, rows[r].values + head, dim, s->scale);
+                    ready = 0;
+                }
             }
             meeting.wait(of);
-            for (int r = mine.begin; r < mine.end; r++) attended.round(r, seen + static_cast<int64_t>(r) * q_width);
+            attended.round_all(seen, q_width, place);
             meeting.wait(of);
             multiply(layer.out, attended.panels, count, x, hidden, true, me, of);
             meeting.wait(of);
-            for (int r = mine.begin; r < mine.end; r++) {
-                float *to = normed + static_cast<int64_t>(r) * hidden;
-                rms_norm(x + static_cast<int64_t>(r) * hidden, layer.mlp_norm, hidden, s->epsilon, to);
-                narrow.round(r, to);
-            }
+            narrow.round_normed(x, layer.mlp_norm, s->epsilon, place);
             meeting.wait(of);
             multiply_gated(layer.gate_up, narrow.panels, count, gated, s->mlp, me, of);
             meeting.wait(of);
-            for (int r = mine.begin; r < mine.end; r++) wide.round(r, gated + static_cast<int64_t>(r) * s->mlp);
+            wide.round_all(gated, s->mlp, place);
             meeting.wait(of);
             multiply(layer.down, wide.panels, count, x, hidden, true, me, of);
             meeting.wait(of);
@@ -910,11 +939,7 @@ void gl_head(const Linear *w, const float *norm, float epsilon, const float *x, 
     Arena arena{scratch};
     Acts acts{};
     acts.take(arena, count, w->inputs);
-    float *normed = arena.take<float>(w->inputs);
-    for (int r = 0; r < count; r++) {
-        rms_norm(x + static_cast<int64_t>(r) * w->inputs, norm, w->inputs, epsilon, normed);
-        acts.round(r, normed);
-    }
+    acts.round_normed(x, norm, epsilon, Place{0, 1});
 #pragma omp parallel num_threads(threads)
     {
         const Place place;
@@ -986,7 +1011,7 @@ void gl_multiply(const Linear *w, const float *x, int32_t count, float *out, cha
     Arena arena{scratch};
     Acts acts{};
     acts.take(arena, count, w->inputs);
-    for (int r = 0; r < count; r++) acts.round(r, x + static_cast<int64_t>(r) * w->inputs);
+    acts.round_all(x, w->inputs, Place{0, 1});
 #pragma omp parallel num_threads(threads)
     {
         const Place place;
