@@ -111,7 +111,7 @@ class HeadDrafter:
             confidences.append(confidence)
             if i + 1 == k or not go_on(tuple(confidences)):
                 break
-            state = head.run(torch.tensor(text[-1:]), head.fed(state), len(text) - 2, self._cache)
+            state = head.run(_ids_tensor(text[-1:]), head.fed(state), len(text) - 2, self._cache)
         drafts = tuple(text[len(ids) :])
         indices = tuple(self._indices[list(drafts)].tolist())
         return Proposal(drafts, None if greedy else rows, raw, tuple(confidences), indices, self._head.ids)
@@ -121,7 +121,7 @@ class HeadDrafter:
         cache, head, end = self._cache, self._head, len(ids) - 1
         begin = max(0, min(common_prefix(cache.ids, ids) - 1, end - 1))
         del cache.ids[begin + 1 :]
-        tokens = torch.tensor(ids[begin + 1 :])
+        tokens = _ids_tensor(ids[begin + 1 :])
         state = torch.empty(0)
         while begin < end:
             left = end - begin
@@ -147,6 +147,11 @@ class HeadDrafter:
         spread = torch.full((len(logits), self._vocab_size), float("-inf"))
         spread[:, self._head.ids] = logits
         return spread
+
+
+def _ids_tensor(ids: Sequence[int]) -> Tensor:
+    """int64 [n]; by way of numpy, which takes a list in a tenth of the time."""
+    return torch.from_numpy(np.array(ids, np.int64))
 
 
 def _looks_at_ids(params: SamplingParams) -> bool:

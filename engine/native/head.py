@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.eagle3 import FIRST, HeadConfig, Weights, feature_norms, fed
 from engine.errors import LoadError
 from engine.llama_shape import rope_tables
-from engine.model import PREFILL_CHUNK, Cache
+from engine.model import BLOCK, PREFILL_CHUNK, Cache
 from engine.native import Kernels, Layer, Linear, Row, Shape
 from engine.native.tiles import GROUP, LANES, Array, interleaved, quantised, tiles
 
@@ -69,6 +69,7 @@ class NativeHead:
             0, shape.epsilon, shape.dim**-0.5, config.normed_residual,
         )  # fmt: skip
         self._scratch = torch.empty(0, dtype=torch.uint8)
+        self._room_for = (0, 0)  # rows and positions that the working memory is known to be enough for
         self._share = ctypes.c_float()
 
     def join(self, features: Tensor) -> Tensor:
@@ -87,14 +88,19 @@ class NativeHead:
         end = begin + count
         keys, values = cache.room(0, begin, end, (shape.kv_heads, shape.dim), torch.float16, self.device)
         where = (keys.data_ptr(), values.data_ptr(), keys.shape[1])
-        rows = (Row * count)(*(Row(*where, position) for position in range(begin, end)))
+        rows = (Row * count)()
+        for row, position in zip(rows, range(begin, end), strict=True):
+            row.keys, row.values, row.capacity, row.position = *where, position
         embedded = self._embed(token_ids)
         out = state.clone()
-        cosine, sine = self._cosine[begin:end], self._sine[begin:end]
-        needed = self._library.gl_scratch_bytes(ctypes.byref(self._shape), count, end, self._threads)
+        if count > self._room_for[0] or end > self._room_for[1]:
+            self._room_for = max(count, self._room_for[0]), max(end + BLOCK, self._room_for[1])
+            self._room(self._library.gl_scratch_bytes(ctypes.byref(self._shape), *self._room_for, self._threads))
+        turned = begin * self._cosine.shape[1] * self._cosine.element_size()  # the tables of angles, from `begin` on
         self._library.gl_layers(
-            ctypes.byref(self._shape), self._layers, rows, count, cosine.data_ptr(), sine.data_ptr(),
-            out.data_ptr(), embedded.data_ptr(), keys_only, None, self._room(needed), end, self._threads,
+            ctypes.byref(self._shape), self._layers, rows, count, self._cosine.data_ptr() + turned,
+            self._sine.data_ptr() + turned, out.data_ptr(), embedded.data_ptr(), keys_only, None, self._room(0), end,
+            self._threads,
         )  # fmt: skip
         return out
 
