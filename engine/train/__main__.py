@@ -7,9 +7,9 @@ import signal
 import sys
 
 from engine.errors import EngineError
-from engine.train import collect, fit
+from engine.train import collect, fit, judge
 
-COMMANDS = (collect, fit)
+COMMANDS = (collect, fit, judge)
 """In the order in which they are used. Each has `add_command(commands)`, which sets `run(args)`."""
 
 

@@ -357,6 +357,24 @@ def test_from_dialogues_to_a_head_that_drafts(folder: Path, tmp_path: Path, caps
     ]
     command[command.index(tmp_path / "out")] = tmp_path / "further"
     assert main([str(part) for part in command]) == 0, capsys.readouterr().err
+    lines = [json.dumps({"category": c, "turns": [f"Say {c} {n}"]}) for c in ("qa", "rag") for n in range(3)]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(lines))
+    judging = ["judge", tmp_path / "out" / "head", tmp_path / "further" / "head", "--model", folder, "--threads", "1"]
+    judging += [
+        "--features",
+        tmp_path / "judged",
+        "--prompts",
+        tmp_path / "prompts.jsonl",
+        "--max-new-tokens",
+        "12",
+        "--offline",
+    ]
+    said = []
+    for _ in range(2):  # the second time the replies are there
+        capsys.readouterr()
+        assert main([str(part) for part in judging]) == 0, capsys.readouterr().err
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] and said[0].count("overall") == 2 and "qa" in said[0] and "best tree" in said[0]
     loaded = load(str(folder), device="cpu", threads=1, offline=True, progress=quiet)
     ready = load_head(tmp_path / "further" / "head", loaded, 1)
     assert ready.feature_layers == (1, 2, 3) and ready.head.config.target == "somebody/tiny"
