@@ -81,7 +81,7 @@ def behind(
 
 def _draft_top(i: int, proposal: Proposal, describe: Describe) -> tuple[Choice, ...]:
     if proposal.probs is not None:
-        return top_choices(proposal.probs[i], describe)
+        return top_choices(proposal.probs[i], describe, vocabulary=proposal.vocabulary)
     token_id = proposal.token_ids[i]
     return (Choice(token_id, describe(token_id), 1.0),)
 
@@ -97,12 +97,16 @@ def _raw_draft_top(i: int, proposal: Proposal, describe: Describe) -> tuple[Choi
     return tuple(Choice(n, describe(n), share) for n, share in zip(ids, shares, strict=True) if share > 0)
 
 
-def top_choices(probs: Tensor, describe: Describe, n: int = TOP) -> tuple[Choice, ...]:
-    """The n likeliest of a row [V] of any positive total, normalised; those with probability 0 left out."""
+def top_choices(
+    probs: Tensor, describe: Describe, n: int = TOP, vocabulary: Tensor | None = None
+) -> tuple[Choice, ...]:
+    """The n likeliest of a row [V] of any positive total, normalised; those with probability 0 left out. vocabulary: as in
+    `Proposal`."""
     row = probs.numpy()
-    ids = largest(row, n)
+    entries = [i for i in largest(row, n) if row[i] > 0]
+    ids = entries if vocabulary is None else vocabulary[entries].tolist()
     total = float(row.sum())
-    return tuple(Choice(i, describe(i), value / total) for i in ids if (value := float(row[i])) > 0)
+    return tuple(Choice(n, describe(n), float(row[i]) / total) for i, n in zip(entries, ids, strict=True))
 
 
 def _raw_top(

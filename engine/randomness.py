@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from engine.config import Rule
+from engine.native import ready
 
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
@@ -73,8 +74,10 @@ def gumbel(seed: int, position: int, token_ids: np.ndarray) -> np.ndarray:
     return _gumbel_of(_token_bits(seed, position, token_ids))
 
 
-def gumbel_argmax(probs: Tensor, seed: int, position: int) -> int:
+def gumbel_argmax(probs: Tensor, seed: int, position: int, ids: np.ndarray | None = None) -> int:
     """argmax over the support of log p + noise: a draw from `probs` [V], the same for whoever has the same noise.
+
+    ids int64 [V]: what others call the entries, whose noise then counts; None: the same. Returns the entry.
 
     Exact, but without a logarithm for every token of a large vocabulary: behind the _FEW likeliest tokens a token can
     only win with noise above a bound, so the hashed integers are compared with that bound first.
@@ -82,17 +85,18 @@ def gumbel_argmax(probs: Tensor, seed: int, position: int) -> int:
     row = probs.numpy()
     support = np.flatnonzero(row > 0)
     logs = np.log(row[support].astype(np.float64))
+    names = support if ids is None else ids[support]
     if len(support) > _FEW:
         order = np.argpartition(logs, -_FEW)
         likely, rest = order[-_FEW:], order[:-_FEW]
-        best = float((logs[likely] + gumbel(seed, position, support[likely])).max())
+        best = float((logs[likely] + gumbel(seed, position, names[likely])).max())
         bound = np.exp(-np.exp(-(best - float(logs[likely].min()))))
-        bits = _token_bits(seed, position, support[rest])
+        bits = _token_bits(seed, position, names[rest])
         # One part in 2^40 of slack outweighs the rounding of the bound itself.
         chance = rest[bits >= np.uint64(max(0.0, bound * (1.0 - 2.0**-40) * 2.0**53 - 2.0))]
         keep = np.sort(np.concatenate([likely, chance]))
-        support, logs = support[keep], logs[keep]
-    return int(support[np.argmax(logs + gumbel(seed, position, support))])
+        support, logs, names = support[keep], logs[keep], names[keep]
+    return int(support[np.argmax(logs + gumbel(seed, position, names))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +116,22 @@ class Dice:
         seed = self.seed if purpose is not Purpose.DRAFT else _key(self.seed, self.begin)
         return uniform(seed, position, purpose)
 
-    def draw(self, probs: Tensor, position: int, purpose: Purpose) -> int:
-        """A token id from `probs` [V] for this position. Under shared noise the purpose makes no difference."""
+    def draw(self, probs: Tensor, position: int, purpose: Purpose, ids: np.ndarray | None = None) -> int:
+        """An entry of `probs` [V] for this position. Under shared noise the purpose makes no difference.
+
+        ids int64 [V]: the target's ids of the entries; None: the same.
+        """
         if self.rule is Rule.SHARED_NOISE:
-            return gumbel_argmax(probs, self.seed, position)
+            return gumbel_argmax(probs, self.seed, position, ids)
         return inverse_cdf(probs, self.uniform(position, purpose))
 
 
 def inverse_cdf(probs: Tensor, u: float) -> int:
     """The token at which the running sum of `probs` [V] (any positive total) passes u * total; never one with probability 0."""
     row = probs.numpy()
+    kernels = ready()
+    if kernels is not None and row.flags.c_contiguous and row.dtype == np.float32:
+        return int(kernels.library.gl_draw(row.ctypes.data, len(row), u))
     best = int(row.argmax())
     if row[best] == 1.0:  # a point mass, as at temperature 0: no search through the vocabulary
         return best

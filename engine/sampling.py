@@ -16,13 +16,16 @@ from torch import Tensor
 
 from engine.config import SamplingParams
 from engine.errors import NumericalError
+from engine.native import ready
 
 Array = np.ndarray[Any, Any]
+
+NO_NUMBER = "The model's output is not a number; this reply ends here. Try again or choose another model."
 
 _NEAR = np.float32(8.0)
 """Filters look at the tokens so close to the best first (in units of log-probability), and further only where needed."""
 
-_COLDEST = 1e-30
+COLDEST = 1e-30
 """Lower temperatures would be 0 in float32, and 0 / 0 is no probability. At this one nothing but the best is left already."""
 
 
@@ -75,21 +78,31 @@ class LazyRows:
 def _fill(scores: Array, params: SamplingParams, out: Array) -> None:
     """The distribution of one row of scores [V] into out [V], which holds zeros.
 
-    In numpy: on a CPU, whatever torch would gain from several threads on rows this short it loses on waking them.
+    By the native kernels where something runs on them anyway, or by their twin in numpy: on a CPU, whatever torch would gain
+    from several threads on rows this short it loses on waking them.
     """
+    kernels = ready()
+    if kernels is not None and scores.flags.c_contiguous and scores.dtype == np.float32:
+        temperature = max(params.temperature, COLDEST) if params.temperature else 0.0
+        filters = (temperature, params.top_k, params.top_p, params.min_p)
+        if kernels.library.gl_distribution(scores.ctypes.data, len(scores), *filters, out.ctypes.data):
+            raise NumericalError(NO_NUMBER)
+    else:
+        _fill_plainly(scores, params, out)
+
+
+def _fill_plainly(scores: Array, params: SamplingParams, out: Array) -> None:
     likeliest = scores.argmax()
     best = scores[likeliest]  # a NaN, if there is one
     if not math.isfinite(best):
-        raise NumericalError(
-            "The model's output is not a number; this reply ends here. Try again or choose another model."
-        )
+        raise NumericalError(NO_NUMBER)
     if params.temperature == 0.0:
         out[likeliest] = 1.0
         return
     # Subtracting the row's best before the division keeps a tiny temperature from overflowing.
     logs = scores - best
     with np.errstate(over="ignore"):
-        np.divide(logs, np.float32(max(params.temperature, _COLDEST)), out=logs)
+        np.divide(logs, np.float32(max(params.temperature, COLDEST)), out=logs)
     ids = _top_k(logs, params.top_k) if 0 < params.top_k < len(logs) else None
     probs = torch.softmax(torch.from_numpy(logs if ids is None else logs[ids]), dim=-1).numpy()
     if params.top_p < 1.0:

@@ -32,13 +32,14 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a drafter offers: k token ids and the very distributions [k, V] that they were drawn from.
+    """What a drafter offers: k token ids and the very distributions that they were drawn from.
 
-    probs None: point masses on the ids (a drafter that looks up instead of predicting). confidences: for each draft the
+    probs: k rows over the drafter's own vocabulary; None: point masses on the ids (a drafter that looks up instead of
+    predicting). confidences: for each draft the
     largest probability of its row at temperature 1 without filters, which does not depend on what was drawn; none for a
     drafter that looks up. raw_logits, for showing only: what a drafter with confidences made the draft from, one row over
-    its own vocabulary for each; raw_ids: where in it the draft is. vocabulary [entries of such a row]: what the target calls
-    each of them; None: the same.
+    its own vocabulary for each. vocabulary [entries of a row]: what the target calls each of them, no two the same; None: its
+    own ids. raw_ids: which entry each draft is, where there are raw_logits.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -50,7 +51,9 @@ class Proposal:
 
     def prob(self, i: int) -> float:
         """Draft probability of the i-th token."""
-        return 1.0 if self.probs is None else float(self.probs[i][self.token_ids[i]])
+        if self.probs is None:
+            return 1.0
+        return float(self.probs[i][self.token_ids[i] if self.vocabulary is None else self.raw_ids[i]])
 
     def raw_prob(self, i: int) -> float | None:
         """The drafter's probability of the i-th token at temperature 1 without filters; None where it looks up."""
@@ -120,8 +123,11 @@ def residual(proposal: Proposal, target_row: Tensor, i: int) -> Tensor:
     if proposal.probs is None:
         rest = target_row.numpy().copy()
         rest[proposal.token_ids[i]] = 0.0
-    else:
+    elif proposal.vocabulary is None:
         rest = np.maximum(target_row.numpy() - proposal.probs[i].numpy(), np.float32(0.0))
+    else:
+        rest, known = target_row.numpy().copy(), proposal.vocabulary.numpy()
+        rest[known] = np.maximum(rest[known] - proposal.probs[i].numpy(), np.float32(0.0))
     return torch.from_numpy(rest) if rest.max() > 0.0 else target_row
 
 

@@ -68,8 +68,6 @@ class HeadDrafter:
         self.context_len: int | None = head.config.shape.context_len
         self.feature_layers = head.config.feature_layers
         self._ids = head.ids.numpy()
-        self._indices = np.zeros(vocab_size, np.int64)  # of the target's ids in the draft vocabulary
-        self._indices[self._ids] = np.arange(len(self._ids))
         self._broken = False  # it has given what is no number
 
     def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
@@ -94,6 +92,7 @@ class HeadDrafter:
         rows: list[Tensor] = []
         raw: list[Tensor] = []
         confidences: list[float] = []
+        entries: list[int] = []
         greedy = params.temperature == 0.0 and not _looks_at_ids(params)
         for i in range(k):
             logits = head.logits(state)
@@ -102,19 +101,19 @@ class HeadDrafter:
                 self._broken = True  # the reply goes on without drafts of the head, and another try finds a clean cache
                 self._cache.clear()
                 break
-            if greedy:  # a point mass on the likeliest: `probabilities` would say so, too, over the whole vocabulary
-                text.append(int(self._ids[likeliest]))
+            if greedy:  # a point mass on the likeliest: `probabilities` would say so, too
+                entries.append(likeliest)
             else:
                 rows.append(self._row(logits, text, prompt_len, params))
-                text.append(dice.draw(rows[-1], len(text), Purpose.DRAFT))
+                entries.append(dice.draw(rows[-1], len(text), Purpose.DRAFT, self._ids))
+            text.append(int(self._ids[entries[-1]]))
             raw.append(logits[0])
             confidences.append(confidence)
             if i + 1 == k or not go_on(tuple(confidences)):
                 break
             state = head.run(_ids_tensor(text[-1:]), head.fed(state), len(text) - 2, self._cache)
         drafts = tuple(text[len(ids) :])
-        indices = tuple(self._indices[list(drafts)].tolist())
-        return Proposal(drafts, None if greedy else rows, raw, tuple(confidences), indices, self._head.ids)
+        return Proposal(drafts, None if greedy else rows, raw, tuple(confidences), tuple(entries), self._head.ids)
 
     def _catch_up(self, ids: list[int], features: Tensor) -> Tensor:
         """Make the entries that are missing, all of them from features. Returns the last one's state, [1, hidden]."""
@@ -133,14 +132,10 @@ class HeadDrafter:
         return state[-1:]
 
     def _row(self, logits: Tensor, text: list[int], prompt_len: int, params: SamplingParams) -> Tensor:
-        """The distribution over the target's vocabulary [V], of what may be drafted under the request's settings."""
+        """The distribution over the draft vocabulary, of what may be drafted under the request's settings."""
         if _looks_at_ids(params):
-            return probabilities(self._spread(logits), text, prompt_len, params)[0]
-        row = np.zeros(self._vocab_size, np.float32)
-        probs = probabilities(logits, text, prompt_len, params)[0].numpy()
-        support = np.flatnonzero(probs > 0)  # few, most of the time
-        row[self._ids[support]] = probs[support]
-        return torch.from_numpy(row)
+            return probabilities(self._spread(logits), text, prompt_len, params)[0][self._head.ids]
+        return probabilities(logits, text, prompt_len, params)[0]
 
     def _spread(self, logits: Tensor) -> Tensor:
         """[n, draft vocabulary] -> [n, V]; what the head cannot draft has no chance."""

@@ -38,7 +38,7 @@ give up error flags that nobody reads, so that rounding can be vectorised; they 
 COMPILE_LIMIT_S = 180
 LOCK_LIMIT_S = 240
 
-P, I32, I64, F32 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
+P, I32, I64, F32, F64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float, ctypes.c_double
 
 
 class Linear(ctypes.Structure):
@@ -73,6 +73,8 @@ SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "gl_head": (None, (P, P, F32, P, I32, P, P, I32)),
     "gl_choice": (I32, (P, I32, P)),
     "gl_raw_probs": (None, (P, I32, I32, P, P, P)),
+    "gl_distribution": (I32, (P, I32, F32, I32, F64, F32, P)),
+    "gl_draw": (I32, (P, I32, F64)),
     "gl_rows": (None, (P, P, I32, P)),
     "gl_round": (None, (P, I32, P, P, P)),
     "gl_multiply": (None, (P, P, I32, P, P, I32)),
@@ -104,6 +106,12 @@ def kernels() -> Kernels | str:
         return str(reason)
     except OSError as error:
         return f"the compiled kernels could not be loaded ({error})"
+
+
+def ready() -> Kernels | None:
+    """The kernels, where something here runs on them already: nothing is compiled for the asking."""
+    found = kernels() if kernels.cache_info().currsize else None
+    return found if isinstance(found, Kernels) else None
 
 
 def _compiler() -> str:

@@ -14,7 +14,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <thread>
+#include <vector>
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include <immintrin.h>
@@ -458,6 +460,140 @@ Softmax softmax(const float *x, int n) {
     for (int i = 0; i < whole; i += BLOCK) all_of_it.add(x + i, std::min(BLOCK, whole - i));
     all_of_it.add(rest, STEP);
     return all_of_it;
+}
+
+// ---- the distribution of one row, see sampling.py, which says what each filter keeps ---------------------------------
+
+constexpr int RUN = 64;  // so many numbers are summed in one go before their sum goes to the whole, which is more exact
+
+inline bool any(Ints mask) {
+#ifdef HAVE_AVX2
+    __m256 bits;
+    std::memcpy(&bits, &mask, sizeof bits);
+    return _mm256_movemask_ps(bits) != 0;
+#else
+    for (int l = 0; l < WIDTH; l++)
+        if (mask[l]) return true;
+    return false;
+#endif
+}
+
+// Calls each(i) for every x[i] >= floor, in order; most rows have few.
+template <class Each>
+inline void at_least(const float *x, int n, float floor, Each each) {
+    int i = 0;
+    for (; i + WIDTH <= n; i += WIDTH)
+        if (any(load(x + i) >= all(floor)))
+            for (int l = i; l < i + WIDTH; l++)
+                if (x[l] >= floor) each(l);
+    for (; i < n; i++)
+        if (x[i] >= floor) each(i);
+}
+
+// The largest of x; no number, or infinity, where one of them is.
+inline float largest_of(const float *x, int n) {
+    Floats most = all(-INFINITY);
+    Ints numbers = ~Ints{};
+    float best = -INFINITY;
+    int i = 0;
+    for (; i + WIDTH <= n; i += WIDTH) {
+        const Floats v = load(x + i);
+        numbers &= v < all(INFINITY);
+        most = larger(v, most);
+    }
+    for (int l = 0; l < WIDTH; l++) {
+        if (!numbers[l]) return NAN;
+        best = std::max(best, most[l]);
+    }
+    for (; i < n; i++) {
+        if (!(x[i] < INFINITY)) return NAN;
+        best = std::max(best, x[i]);
+    }
+    return best;
+}
+
+// x -> e^x, 0 where that would be smaller than e^-87; returns the sum.
+inline double exponentials(float *x, int n) {
+    double total = 0.0;
+    int i = 0;
+    while (i + WIDTH <= n) {
+        Floats sum{};
+        for (const int end = std::min(i + RUN, n); i + WIDTH <= end; i += WIDTH) {
+            const Floats v = load(x + i), e = exponential(v), kept = v < all(-87.0f) ? Floats{} : e;
+            keep(x + i, kept);
+            sum += kept;
+        }
+        total += sum_of(sum);
+    }
+    for (; i < n; i++) total += x[i] = x[i] < -87.0f ? 0.0f : std::exp(x[i]);
+    return total;
+}
+
+inline void divide(float *x, int n, float by) {
+    for (int i = 0; i < n; i++) x[i] /= by;
+}
+
+constexpr float NEAR = 8.0f;  // as in sampling.py: what is so close to the best is looked at first
+
+// For logs <= 0: those below the top_k-th largest become -inf.
+inline void keep_top_k(float *logs, int n, int top_k) {
+    std::vector<float> near;
+    for (float floor = -NEAR; static_cast<int>(near.size()) < top_k; floor = floor > -1e6f ? floor * 4 : -INFINITY) {
+        near.clear();
+        at_least(logs, n, floor, [&](int i) { near.push_back(logs[i]); });
+    }
+    std::nth_element(near.begin(), near.begin() + (top_k - 1), near.end(), std::greater<float>());
+    const float least = near[top_k - 1];
+    for (int i = 0; i < n; i++) logs[i] = logs[i] < least ? -INFINITY : logs[i];
+}
+
+// The sum of up to RUN numbers.
+inline double run_sum(const float *x, int n) {
+    double sums[4]{};
+    for (int i = 0; i < n; i++) sums[i % 4] += x[i];
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// The sum of those of x that are at least `floor`.
+inline double sum_from(const float *x, int n, float floor) {
+    double total = 0.0;
+    int i = 0;
+    while (i + WIDTH <= n) {
+        Floats sum{};
+        for (const int end = std::min(i + RUN, n); i + WIDTH <= end; i += WIDTH) {
+            const Floats v = load(x + i);
+            sum += v >= all(floor) ? v : Floats{};
+        }
+        total += sum_of(sum);
+    }
+    for (; i < n; i++) total += x[i] >= floor ? x[i] : 0.0f;
+    return total;
+}
+
+// The largest number such that those of x >= 0 that are at least so large come to `mass`; 0 where all do not. Numbers from 0
+// on are in the order of their bits.
+inline float least_of_mass(const float *x, int n, double mass) {
+    float most = largest_of(x, n), found;
+    if (sum_from(x, n, most) >= mass) return most;
+    int32_t low = 0, high;
+    std::memcpy(&high, &most, sizeof high);
+    while (high - low > 1) {
+        const int32_t middle = low + (high - low) / 2;
+        std::memcpy(&found, &middle, sizeof found);
+        (sum_from(x, n, found) >= mass ? low : high) = middle;
+    }
+    std::memcpy(&found, &low, sizeof found);
+    return found;
+}
+
+// Probabilities outside the smallest set of likeliest ones that comes to top_p become 0; ties with the last are kept.
+inline void keep_top_p(float *probs, int n, double top_p) {
+    std::vector<float> near;
+    at_least(probs, n, largest_of(probs, n) * std::exp(-NEAR), [&](int i) { near.push_back(probs[i]); });
+    const int few = static_cast<int>(near.size());
+    const bool enough = sum_from(near.data(), few, 0.0f) >= top_p;
+    const float least = least_of_mass(enough ? near.data() : probs, enough ? few : n, top_p);
+    for (int i = 0; i < n; i++) probs[i] = probs[i] >= least ? probs[i] : 0.0f;
 }
 
 constexpr int STRIP = 16;  // keys of so many positions are kept side by side, so that scores need no sums across lanes
@@ -978,6 +1114,56 @@ void gl_raw_probs(const float *x, int32_t n, int32_t count, const int32_t *rows,
         if (j == 0 || rows[j] != rows[j - 1]) found = softmax(row, n);
         out[j] = found.share(row[ids[j]]);
     }
+}
+
+// The distribution that x [n] becomes at this temperature behind these filters, to out [n]; 0, top_k 0, top_p 1 and min_p 0 are
+// off. Returns 0, or 1 where x holds what is no number, or nothing to draw from.
+int32_t gl_distribution(const float *x, int32_t n, float temperature, int32_t top_k, double top_p, float min_p, float *out) {
+    const float best = largest_of(x, n);
+    if (!std::isfinite(best)) return 1;
+    if (temperature == 0.0f) {
+        std::memset(out, 0, sizeof(float) * n);
+        out[std::find(x, x + n, best) - x] = 1.0f;
+        return 0;
+    }
+    for (int i = 0; i < n; i++) out[i] = (x[i] - best) / temperature;
+    if (top_k > 0 && top_k < n) keep_top_k(out, n, top_k);
+    divide(out, n, static_cast<float>(exponentials(out, n)));
+    if (top_p < 1.0) keep_top_p(out, n, top_p);
+    if (min_p > 0.0f) {
+        const float least = min_p * largest_of(out, n);
+        for (int i = 0; i < n; i++) out[i] = out[i] >= least ? out[i] : 0.0f;
+    }
+    if (top_p < 1.0 || min_p > 0.0f) {
+        double kept = 0.0;
+        for (int i = 0; i < n; i += RUN) kept += run_sum(out + i, std::min(RUN, n - i));
+        divide(out, n, static_cast<float>(kept));
+    }
+    return 0;
+}
+
+// The index at which the running sum of p [n] passes u times their sum; never one where p is 0, -1 if all are.
+int32_t gl_draw(const float *p, int32_t n, double u) {
+    double total = 0.0, before = 0.0;
+    for (int i = 0; i < n; i += RUN) total += run_sum(p + i, std::min(RUN, n - i));
+    int32_t last = -1;
+    for (int i = 0; i < n; i += RUN) {
+        const int end = std::min<int>(i + RUN, n);
+        const double behind = before + run_sum(p + i, end - i);
+        if (behind > u * total) {
+            double running = before;
+            for (int j = i; j < end; j++) {
+                if (p[j] > 0.0f) last = j;
+                running += p[j];
+                if (p[j] > 0.0f && running > u * total) return j;
+            }
+            if (last >= i) return last;  // the run's sum was rounded otherwise
+        }
+        before = behind;
+    }
+    for (int i = n - 1; i >= 0; i--)
+        if (p[i] > 0.0f) return i;
+    return -1;
 }
 
 // out [count, w.inputs] = the rows `ids` of a table that is packed like a linear layer.

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
 import engine.native as native
-from engine import exactness, sampling
+from engine import exactness, randomness, sampling
+from engine.config import SamplingParams
 from engine.convert import unpermuted
-from engine.errors import LoadError
+from engine.errors import LoadError, NumericalError
 from engine.llama_shape import LlamaShape
 from engine.model import Cache, Model, Request, TransformersNetwork, attend_spans
 from engine.native import Kernels, Linear
@@ -157,6 +159,79 @@ def test_raw_probabilities_of_what_is_no_number_are_none(kernels: Kernels, n: in
             sampling.raw_probs(torch.from_numpy(logits), rows, ids),
         ):
             assert np.isnan(found[:3]).all() and np.isfinite(found[3])
+
+
+FILTERS = [
+    SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    for temperature in (0.0, 1e-9, 0.7, 1.0, 3.0)
+    for top_k, top_p, min_p in ((0, 1.0, 0.0), (1, 1.0, 0.0), (7, 1.0, 0.0), (10**6, 1.0, 0.0), (0, 0.9, 0.0), (0, 0.01, 0.0),
+                                (0, 1.0, 0.2), (0, 1.0, 1.0), (40, 0.95, 0.05))
+]  # fmt: skip
+
+
+def score_rows(n: int) -> Iterator[np.ndarray]:
+    """Flat ones, steep ones, ones with many of the same, and ones with much that is banned."""
+    rng = np.random.default_rng(n)
+    for scale in (0.01, 3.0, 40.0):
+        row = (rng.standard_normal(n) * scale).astype(np.float32)
+        yield row
+        yield np.round(row)
+        banned = row.copy()
+        banned[rng.random(n) < 0.6] = -np.inf
+        banned[n // 2] = 0.0
+        yield banned
+
+
+@pytest.mark.parametrize("n", [1, 5, 64, 8192, 49155])
+def test_a_rows_distribution_is_the_twins(kernels: Kernels, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "ready", lambda: kernels)
+    for row in score_rows(n):
+        for params in FILTERS:
+            expected = np.zeros(n, np.float32)
+            sampling._fill_plainly(row, params, expected)
+            found = sampling.probabilities(torch.from_numpy(row)[None], [0], 0, params)[0].numpy()
+            np.testing.assert_allclose(found, expected, rtol=3e-5, atol=1e-7, err_msg=str(params))
+            sure = (expected == 0) | (expected > 1e-30)  # what is smaller may be 0 to the one and not to the other
+            assert ((found > 0) == (expected > 0))[sure].all(), params
+            assert found.sum(dtype=np.float64) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("bad", ["nan", "inf", "nothing"])
+@pytest.mark.parametrize("n", [3, 100])
+def test_what_is_no_number_has_no_distribution(
+    kernels: Kernels, n: int, bad: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "ready", lambda: kernels)
+    for at in range(n):
+        row = torch.zeros(1, n) if bad != "nothing" else torch.full((1, n), float("-inf"))
+        if bad != "nothing":
+            row[0, at] = float(bad)
+        for temperature in (0.0, 1.0):
+            with pytest.raises(NumericalError):
+                sampling.probabilities(row, [0], 0, SamplingParams(temperature=temperature))
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 8192, 49155])
+def test_draws_are_where_the_running_sum_passes(kernels: Kernels, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(n)
+    monkeypatch.setattr(randomness, "ready", lambda: kernels)
+    for spread in (0.0, 1.0, 8.0):
+        probs = np.exp(rng.standard_normal(n) * spread).astype(np.float32)
+        probs[rng.random(n) < 0.5] = 0.0
+        probs[n // 2] = 0.3  # not all are 0, and nor do they come to 1
+        running = probs.cumsum(dtype=np.float64)
+        for u in (0.0, *rng.random(50), 1.0 - 2.0**-53):
+            found = randomness.inverse_cdf(torch.from_numpy(probs), u)
+            assert probs[found] > 0
+            slack = 1e-9 * running[-1]
+            assert running[found] - probs[found] - slack <= u * running[-1] <= running[found] + slack
+    zeros = np.zeros(n, np.float32)
+    assert kernels.library.gl_draw(zeros.ctypes.data, n, 0.5) == -1
+
+
+def test_double_precision_rows_are_the_twins_work(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(randomness, "ready", lambda: kernels)
+    assert randomness.inverse_cdf(torch.tensor([0.25, 0.0, 0.75], dtype=torch.float64), 0.3) == 2
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6, 0.0])

@@ -294,6 +294,23 @@ def test_equal_distributions_are_always_accepted() -> None:
         assert verify(proposal, torch.cat([row, row]), 0, dice).num_accepted == 1
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_over_a_vocabulary_of_its_own_emit_the_same_law(seed: int) -> None:
+    """As rows over the target's, which hold nothing for what the drafter cannot say."""
+    rng = np.random.default_rng(seed)
+    target, own = torch.from_numpy(rng.dirichlet(np.ones(6), 3)), torch.from_numpy(rng.dirichlet(np.ones(3), 2))
+    names = torch.tensor([1, 2, 5])
+    wide = torch.zeros(2, 6, dtype=torch.float64)
+    wide[:, names] = own
+    for entries in itertools.product(range(3), repeat=2):
+        ids = tuple(names[list(entries)].tolist())
+        narrow = Proposal(ids, own, raw_ids=entries, vocabulary=names)
+        expected = exact_law(Proposal(ids, wide), target)
+        found = exact_law(narrow, target)
+        assert found.keys() == expected.keys() and found == pytest.approx(expected)
+        assert [narrow.prob(i) for i in range(2)] == [float(own[i, entry]) for i, entry in enumerate(entries)]
+
+
 def test_a_residual_of_zero_falls_back_to_the_target() -> None:
     row = torch.tensor([0.0, 1.0, 0.0])
     residual = verify_module.residual(Proposal((1,), torch.tensor([[0.0, 1.0, 0.0]])), row, 0)

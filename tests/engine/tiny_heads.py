@@ -146,7 +146,12 @@ def raw_rows(proposal: Proposal) -> Tensor:
 
 
 def prob_rows(proposal: Proposal) -> Tensor:
-    """What the drafts were drawn from, [k, V]; point masses where the proposal says no more."""
+    """What the drafts were drawn from, spread over the target's vocabulary, [k, V]; point masses where it says no more."""
     if proposal.probs is None:
         return F.one_hot(torch.tensor(proposal.token_ids), VOCAB).float()
-    return torch.stack([proposal.probs[i] for i in range(len(proposal.token_ids))])
+    rows = torch.stack([proposal.probs[i] for i in range(len(proposal.token_ids))])
+    if proposal.vocabulary is None:
+        return rows
+    spread = torch.zeros(len(rows), VOCAB)
+    spread[:, proposal.vocabulary] = rows
+    return spread
