@@ -129,12 +129,12 @@ class Dice:
 def inverse_cdf(probs: Tensor, u: float) -> int:
     """The token at which the running sum of `probs` [V] (any positive total) passes u * total; never one with probability 0."""
     row = probs.numpy()
-    kernels = ready()
-    if kernels is not None and row.flags.c_contiguous and row.dtype == np.float32:
-        return int(kernels.library.gl_draw(row.ctypes.data, len(row), u))
     best = int(row.argmax())
     if row[best] == 1.0:  # a point mass, as at temperature 0: no search through the vocabulary
         return best
+    kernels = ready()
+    if kernels is not None and row.flags.c_contiguous and row.dtype == np.float32:
+        return int(kernels.library.gl_draw(row.ctypes.data, len(row), u))
     support = np.flatnonzero(row > 0)
     running = row[support].cumsum(dtype=np.float64)
     index = running.searchsorted(u * running[-1], side="right")

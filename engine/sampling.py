@@ -82,9 +82,8 @@ def _fill(scores: Array, params: SamplingParams, out: Array) -> None:
     from several threads on rows this short it loses on waking them.
     """
     kernels = ready()
-    if kernels is not None and scores.flags.c_contiguous and scores.dtype == np.float32:
-        temperature = max(params.temperature, COLDEST) if params.temperature else 0.0
-        filters = (temperature, params.top_k, params.top_p, params.min_p)
+    if params.temperature and kernels is not None and scores.flags.c_contiguous and scores.dtype == np.float32:
+        filters = (max(params.temperature, COLDEST), params.top_k, params.top_p, params.min_p)
         if kernels.library.gl_distribution(scores.ctypes.data, len(scores), *filters, out.ctypes.data):
             raise NumericalError(NO_NUMBER)
     else:

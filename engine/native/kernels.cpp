@@ -549,9 +549,21 @@ inline void keep_top_k(float *logs, int n, int top_k) {
 
 // The sum of up to RUN numbers.
 inline double run_sum(const float *x, int n) {
-    double sums[4]{};
-    for (int i = 0; i < n; i++) sums[i % 4] += x[i];
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    using Four = float __attribute__((vector_size(16)));
+    using Doubles = double __attribute__((vector_size(32)));
+    Doubles even{}, odd{};
+    int i = 0;
+    for (; i + 8 <= n; i += 8) {
+        Four a, b;
+        std::memcpy(&a, x + i, sizeof a);
+        std::memcpy(&b, x + i + 4, sizeof b);
+        even += __builtin_convertvector(a, Doubles);
+        odd += __builtin_convertvector(b, Doubles);
+    }
+    even += odd;
+    double sum = (even[0] + even[1]) + (even[2] + even[3]);
+    for (; i < n; i++) sum += x[i];
+    return sum;
 }
 
 // The sum of those of x that are at least `floor`.
@@ -1116,16 +1128,11 @@ void gl_raw_probs(const float *x, int32_t n, int32_t count, const int32_t *rows,
     }
 }
 
-// The distribution that x [n] becomes at this temperature behind these filters, to out [n]; 0, top_k 0, top_p 1 and min_p 0 are
-// off. Returns 0, or 1 where x holds what is no number, or nothing to draw from.
+// The distribution that x [n] becomes at this temperature, above 0, behind these filters, to out [n]; top_k 0, top_p 1 and min_p 0
+// are off. Returns 0, or 1 where x holds what is no number, or nothing to draw from.
 int32_t gl_distribution(const float *x, int32_t n, float temperature, int32_t top_k, double top_p, float min_p, float *out) {
     const float best = largest_of(x, n);
     if (!std::isfinite(best)) return 1;
-    if (temperature == 0.0f) {
-        std::memset(out, 0, sizeof(float) * n);
-        out[std::find(x, x + n, best) - x] = 1.0f;
-        return 0;
-    }
     for (int i = 0; i < n; i++) out[i] = (x[i] - best) / temperature;
     if (top_k > 0 && top_k < n) keep_top_k(out, n, top_k);
     divide(out, n, static_cast<float>(exponentials(out, n)));
