@@ -566,6 +566,12 @@ inline double run_sum(const float *x, int n) {
     return sum;
 }
 
+inline double total_of(const float *x, int n) {
+    double total = 0.0;
+    for (int i = 0; i < n; i += RUN) total += run_sum(x + i, std::min(RUN, n - i));
+    return total;
+}
+
 // The sum of those of x that are at least `floor`.
 inline double sum_from(const float *x, int n, float floor) {
     double total = 0.0;
@@ -1141,30 +1147,26 @@ int32_t gl_distribution(const float *x, int32_t n, float temperature, int32_t to
         const float least = min_p * largest_of(out, n);
         for (int i = 0; i < n; i++) out[i] = out[i] >= least ? out[i] : 0.0f;
     }
-    if (top_p < 1.0 || min_p > 0.0f) {
-        double kept = 0.0;
-        for (int i = 0; i < n; i += RUN) kept += run_sum(out + i, std::min(RUN, n - i));
-        divide(out, n, static_cast<float>(kept));
-    }
+    if (top_p < 1.0 || min_p > 0.0f) divide(out, n, static_cast<float>(total_of(out, n)));
     return 0;
 }
 
 // The index at which the running sum of p [n] passes u times their sum; never one where p is 0, -1 if all are.
 int32_t gl_draw(const float *p, int32_t n, double u) {
-    double total = 0.0, before = 0.0;
-    for (int i = 0; i < n; i += RUN) total += run_sum(p + i, std::min(RUN, n - i));
-    int32_t last = -1;
+    const double total = total_of(p, n);
+    double before = 0.0;
     for (int i = 0; i < n; i += RUN) {
         const int end = std::min<int>(i + RUN, n);
         const double behind = before + run_sum(p + i, end - i);
         if (behind > u * total) {
             double running = before;
+            int32_t last = -1;
             for (int j = i; j < end; j++) {
                 if (p[j] > 0.0f) last = j;
                 running += p[j];
                 if (p[j] > 0.0f && running > u * total) return j;
             }
-            if (last >= i) return last;  // the run's sum was rounded otherwise
+            if (last >= 0) return last;  // the run's sum was rounded otherwise
         }
         before = behind;
     }
