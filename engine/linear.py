@@ -85,13 +85,19 @@ class Grid:
         return out if self._bias is None else out + self._bias.to(x.dtype)
 
 
+NF4_GROUP = 64
+"""Weights that share a scale, counted through the whole matrix."""
+
+
 class Nf4:
-    """bitsandbytes' 4-bit normal float, groups of 64 (Dettmers et al., QLoRA, arXiv:2305.14314).
+    """bitsandbytes' 4-bit normal float (Dettmers et al., QLoRA, arXiv:2305.14314).
 
     On a GPU the scales are quantised too, to 8 bits in groups of 256 (double quantisation, section 3). On a CPU they are
-    not, and without AVX-512 BF16 each product first writes the weights out in full: it works, and saves no time.
-    Quantised where `weight` is, and never moved from there: with AVX-512 BF16 the first product repacks the bytes.
-    compute: what the product is made in; None for float32 on a CPU, else the weight's own format.
+    not, and each product first writes the weights out in full: it works, and saves no time. With AVX-512 BF16 there is a
+    kernel that does not, for some sizes (see `_packable`); its weights are repacked by the first product.
+    Quantised where `weight` is, and never moved from there.
+    compute: what the product is made in; None for the weight's own format, or on a CPU the quickest: bf16 in that kernel,
+    which knows no other format, else float32.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, compute: torch.dtype | None = None) -> None:
@@ -99,12 +105,13 @@ class Nf4:
         self.outputs, self.inputs = weight.shape
         on_cpu = weight.device.type == "cpu"
         packed, state = bnb.functional.quantize_4bit(
-            weight.float() if on_cpu else weight, blocksize=64, quant_type="nf4", compress_statistics=not on_cpu
+            weight.float() if on_cpu else weight, blocksize=NF4_GROUP, quant_type="nf4", compress_statistics=not on_cpu
         )
         layer = bnb.nn.Linear4bit(
             self.inputs, self.outputs, bias=False, quant_type="nf4", device="meta",
             compute_dtype=compute or (torch.float32 if on_cpu else weight.dtype),
         )  # fmt: skip
+        layer.support_avx512bf16_for_cpu &= compute in (None, torch.bfloat16) and _packable(self.outputs, self.inputs)
         layer.weight = bnb.nn.Params4bit(packed, quant_state=state, quant_type="nf4", module=layer, bnb_quantized=True)
         layer.quant_state = state
         self._layer = layer.eval()
@@ -113,8 +120,14 @@ class Nf4:
         self.weight_bytes = packed.nbytes + scales
 
     def __call__(self, x: Tensor) -> Tensor:
-        out: Tensor = self._layer(x)
+        out: Tensor = self._layer(x.contiguous())  # the AVX-512 BF16 kernel takes a row's numbers for neighbours
         return out if self._bias is None else out + self._bias.to(x.dtype)
+
+
+def _packable(outputs: int, inputs: int) -> bool:
+    """Whether bitsandbytes' AVX-512 BF16 kernel takes NF4 weights of these sizes: blocks of 32 outputs, and no group that
+    goes over the end of a row. By itself it tries with others as well, and fails."""
+    return outputs % 32 == 0 and inputs % NF4_GROUP == 0
 
 
 class Int8:

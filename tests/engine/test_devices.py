@@ -121,14 +121,42 @@ def test_a_model_that_is_moved_leaves_its_quantised_layers_where_they_are(kind: 
 
 
 @pytest.mark.parametrize("compute", ["fp32", "bf16", "fp16"])
-def test_nf4_multiplies_in_the_format_that_is_asked_for(compute: str) -> None:
-    weight, x = torch.randn(48, 64), torch.randn(5, 64)
-    exact, kind = Nf4(weight, None)(x), computing(KINDS["nf4"], compute)
+@pytest.mark.parametrize("outputs", [48, 64])
+def test_nf4_multiplies_in_the_format_that_is_asked_for(compute: str, outputs: int) -> None:
+    """64: a processor with AVX-512 BF16 has a kernel for that, which multiplies in bf16 whatever it is asked for."""
+    weight, x = torch.randn(outputs, 64), torch.randn(5, 64)
+    exact, kind = torch.nn.functional.linear(x, _dequantised(weight)), computing(KINDS["nf4"], compute)
     found = kind.build(weight, None)(x)
     assert found.dtype == torch.float32 and kind.phrase.endswith(f" in {compute}")
     error = float((found - exact).norm() / exact.norm())
     assert error <= 2 * torch.finfo(DTYPES[compute]).eps
     assert (error == 0.0) == (compute == "fp32"), "or the format makes no difference"
+
+
+@pytest.mark.parametrize("shape", [(48, 64), (64, 96), (7, 40), (10, 33)], ids=str)
+def test_nf4_of_sizes_that_bitsandbytes_cannot_pack_is_not_packed(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On whatever processor: bitsandbytes is told that this one has AVX-512 BF16, for which it packs weights."""
+    monkeypatch.setattr("bitsandbytes.nn.modules.has_avx512bf16", lambda: True)
+    weight, x = torch.randn(shape), torch.randn(5, shape[1])
+    layer = Nf4(weight, None)
+    expected = torch.nn.functional.linear(x, _dequantised(weight))
+    for _ in range(2):  # the first product would pack
+        assert (layer(x) - expected).norm() <= 1e-5 * expected.norm()
+
+
+def test_nf4_reads_rows_that_do_not_lie_in_one_piece() -> None:
+    weight, x = torch.randn(64, 128), torch.randn(128, 5).T
+    layer = Nf4(weight, None)
+    assert not x.is_contiguous() and torch.equal(layer(x), layer(x.contiguous()))
+
+
+def _dequantised(weight: torch.Tensor) -> torch.Tensor:
+    """What NF4 makes of these weights, float32."""
+    import bitsandbytes.functional as bnb
+
+    return bnb.dequantize_4bit(*bnb.quantize_4bit(weight, quant_type="nf4", blocksize=64))
 
 
 def test_other_kinds_multiply_as_they_are() -> None:
