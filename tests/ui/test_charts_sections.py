@@ -46,7 +46,8 @@ def sheet(chromium: Any) -> Iterator[Any]:
     sheet.set_default_timeout(PATIENCE_MS)
     sheet.scripts, errors = [], []
     sheet.on("pageerror", lambda error: errors.append(str(error)))
-    html = f'<!doctype html><html data-lang="en"><style>{parts.style()}</style>{frame("one")}{frame("other")}</html>'
+    head = f'<meta charset="utf-8"><style>{parts.style()}</style>'
+    html = f'<!doctype html><html data-lang="en">{head}{frame("one")}{frame("other")}</html>'
     sheet.route("http://sheet.test/", lambda route: route.fulfill(body=html, content_type="text/html"))
 
     def script(route: Any) -> None:
@@ -124,7 +125,20 @@ def test_a_lost_answer_is_asked_for_again(sheet: Any) -> None:
     assert sheet.evaluate("one.asked.length") >= 2
 
 
-def test_every_chart_is_legible_on_a_phone(sheet: Any) -> None:
+USUAL, SPACED = "letter-spacing: normal", "letter-spacing: .12em; word-spacing: .16em"
+"""The second is as wide as a reader may set text and still lose nothing (WCAG 2.2, 1.4.12). No usual font is so much wider
+than another: what is legible with it is legible in whatever fonts a phone has, or the machine that runs this test."""
+
+
+@pytest.mark.parametrize("langs", ["en", "zh", "en zh"])
+@pytest.mark.parametrize(("width", "spacing"), [(360, USUAL), (320, SPACED)], ids=["usual", "spaced"])
+def test_every_chart_is_legible_on_a_phone(sheet: Any, langs: str, width: int, spacing: str) -> None:
+    """Both languages at once are words twice as long as they are."""
+    sheet.set_viewport_size({"width": width, "height": 800})
+    sheet.add_style_tag(content=f"#one-charts {{ {spacing} }}")
+    for hidden in {"en", "zh"} - set(langs.split()):
+        sheet.add_style_tag(content=f".{hidden} {{ display: none }}")
+    sheet.evaluate("(lang) => document.documentElement.dataset.lang = lang", langs[:2])
     open_(sheet, "one")
     drawn(sheet, "one")
     wide = sheet.evaluate(
