@@ -108,9 +108,11 @@ def test_cancel_ends_one_reply_and_no_other() -> None:
 
 
 def test_leaving_the_with_block_cancels() -> None:
-    engine = fake_engine(never_ends)
+    gate = Gate()
+    engine = fake_engine(gate)
     with engine.stream(say("a"), params(2000)) as stream:
-        stream.take(10)
+        assert gate.reached.wait(60)
+    gate.open.set()
     assert finished(list(stream)).reason is FinishReason.CANCELLED
     engine.close()
 
@@ -242,22 +244,19 @@ def test_control_tokens_in_a_message_are_plain_characters() -> None:
 
 
 def test_rounds_of_two_replies_take_turns() -> None:
-    engine = fake_engine(never_ends)
-    gate = threading.Barrier(2)
+    """By the order of the passes, the first of which are held until both replies have been asked for."""
     order: list[str] = []
+    gate = Gate()
 
-    def read(name: str) -> None:
-        stream = engine.stream(say(name), params(200, probe_every=0))
-        gate.wait()
-        for event in stream:
-            if isinstance(event, Round):
-                order.append(name)
+    def noted(ids: tuple[int, ...]) -> np.ndarray:
+        order.append("a" if ord("A") in ids[:10] else "b")
+        return gate(ids)
 
-    threads = [threading.Thread(target=read, args=(name,)) for name in "ab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    engine = fake_engine(noted)
+    order.clear()
+    streams = [engine.stream(say(name), params(200, probe_every=0)) for name in "AB"]
+    gate.open.set()
+    assert [len(ids_of(list(stream))) for stream in streams] == [200, 200]
     assert order.index("b") < len(order) - 1 - order[::-1].index("a")
     assert order.index("a") < len(order) - 1 - order[::-1].index("b")
     engine.close()
@@ -270,6 +269,8 @@ def test_closing_keeps_what_was_written_and_does_not_wait_for_a_load() -> None:
     assert gate.reached.wait(60)
     closing = threading.Thread(target=engine.close)
     closing.start()
+    with engine._changed:
+        assert engine._changed.wait_for(lambda: engine.status().state is State.CLOSED, 60)
     gate.open.set()
     events = list(stream)
     closing.join(60)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from engine.config import DecodingParams, Detail, EngineConfig, Rule, SamplingParams
 from engine.drafters.ngram import NgramDrafter
-from engine.engine import Engine, Pair
+from engine.engine import Engine, Pair, State
 from engine.errors import Busy, ContextFull, InvalidParams, NotReady
 from engine.events import Event, Finished, FinishReason, KReason, Prefilled, Prefilling, Round, RoundKind
 from engine.model import PREFILL_CHUNK, Cache, Model, Request
@@ -361,10 +361,15 @@ def list_of(race: Race) -> list[Event]:
     return both(race)[0]
 
 
-def test_leaving_the_with_block_cancels_both(engine: Engine) -> None:
-    with engine.race(say("a"), params(4000)) as race:
-        race.plain.take(10)
-    assert [finished(events).reason for events in both(race)] == [FinishReason.CANCELLED] * 2
+def test_leaving_the_with_block_cancels_both() -> None:
+    gate = Gate(70)
+    engine = fake_engine(gate)
+    with engine.race(say("a"), params(2000)) as race:
+        assert gate.reached.wait(60)
+    gate.open.set()
+    ends = [finished(events) for events in both(race)]
+    assert [end.reason for end in ends] == [FinishReason.CANCELLED] * 2
+    engine.close()
 
 
 def test_closing_ends_races_and_keeps_what_was_written() -> None:
@@ -374,6 +379,8 @@ def test_closing_ends_races_and_keeps_what_was_written() -> None:
     assert gate.reached.wait(60)
     closing = threading.Thread(target=engine.close)
     closing.start()
+    with engine._changed:
+        assert engine._changed.wait_for(lambda: engine.status().state is State.CLOSED, 60)
     gate.open.set()
     ends = [finished(events) for race in races for events in both(race)]
     closing.join(60)
@@ -403,6 +410,8 @@ def test_a_plain_lane_that_breaks_ends_the_speculative_one_too(engine: Engine, m
         raise MemoryError("no room")
 
     monkeypatch.setattr(Cache, "copy", no_room)
+    seconds = itertools.count()  # every look at the clock is a second later, so each event ends a turn
+    monkeypatch.setattr("engine.decode.perf_counter", lambda: float(next(seconds)))
     plain, speculative = both(engine.race(say("hello"), params(500)))
     assert finished(plain).reason is FinishReason.ERROR and "no room" not in finished(plain).message
     assert finished(speculative).reason is FinishReason.CANCELLED and len(finished(speculative).token_ids) < 500
@@ -449,32 +458,24 @@ def test_what_cannot_run_is_refused_before_it_runs(engine: Engine) -> None:
 # -- beside others ---------------------------------------------------------------------------------------------------
 
 
-def test_a_chat_and_a_race_take_turns(engine: Engine) -> None:
+def test_a_chat_and_a_race_take_turns() -> None:
+    """By the order of the passes, the first of which are held until both have been asked for."""
     order: list[str] = []
-    lock = threading.Lock()
-    gate = threading.Barrier(2)
+    gate = Gate(40)
 
-    def note(name: str, events: Iterator[Event]) -> None:
-        for event in events:
-            if isinstance(event, Round):
-                with lock:
-                    order.append(name)
+    def noted(ids: tuple[int, ...]) -> np.ndarray:
+        order.append("chat" if ord("A") in ids[:10] else "race")
+        return gate(ids)
 
-    def chat() -> None:
-        gate.wait()
-        note("chat", iter(engine.stream(say("a"), params(300, num_speculative_tokens=0, probe_every=0))))
-
-    def raced() -> None:
-        gate.wait()
-        note("race", iter(engine.race(say("b"), params(300)).plain))
-
-    threads = [threading.Thread(target=run) for run in (chat, raced)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    engine = fake_engine(noted)
+    order.clear()
+    chat = engine.stream(say("A"), params(300, num_speculative_tokens=0, probe_every=0))
+    race = engine.race(say("b"), params(300))
+    gate.open.set()
+    assert len(finished(list(chat)).token_ids) == len(finished(list_of(race)).token_ids) == 300
     assert order.index("race") < len(order) - 1 - order[::-1].index("chat")
     assert order.index("chat") < len(order) - 1 - order[::-1].index("race")
+    engine.close()
 
 
 def test_races_and_chats_at_once_say_what_each_says_alone(engine: Engine) -> None:
