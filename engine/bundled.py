@@ -97,8 +97,8 @@ def _native(place: Place, config: dict[str, Any], tokenizer: Tokenizer, kernels:
     from safetensors.torch import load_file
 
     from engine.exactness import PROMPT, remembered
-    from engine.fetch import cache_folder
     from engine.native.llama import NativeLlama
+    from engine.storage.cache_folder import cache_folder
 
     shape = _shape(config)
     roomy = replace(shape, context_len=max(shape.context_len, PROMPT))  # as long as what it is proved with

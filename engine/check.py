@@ -17,12 +17,13 @@ from engine.check_plan import parts as parts_of
 from engine.config import DRAFTER_WORDS, EMBEDDED, EngineConfig
 from engine.convert import folders_of
 from engine.errors import InvalidParams, LoadError
-from engine.fetch import Progress, cache_folder
+from engine.fetch import Progress
 from engine.findings import Finding, Refused, Verdict, found, worst, worst_first
 from engine.headers import Headers, read_headers
 from engine.heads import BUNDLED
 from engine.memory import MIB, Machine, this_machine
 from engine.pairs import resolved
+from engine.storage.cache_folder import cache_folder
 
 __all__ = ["Finding", "Report", "Verdict", "check"]
 

@@ -9,12 +9,12 @@ from importlib.metadata import version
 from engine import memory
 from engine.config import EMBEDDED, ON_GRID
 from engine.errors import LoadError
-from engine.fetch import cache_folder
 from engine.findings import Finding, found
 from engine.hardware import linear_key
 from engine.memory import MIB, Machine
 from engine.model_facts import Headers
-from engine.records import read_record
+from engine.storage.cache_folder import cache_folder
+from engine.storage.json_cache import read_record
 
 
 @dataclass(frozen=True, slots=True)

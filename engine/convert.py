@@ -31,7 +31,7 @@ from engine.gguf_files import (
 )
 from engine.gguf_header import GgufHeader, GgufTensor, read_gguf
 from engine.gguf_tokeniser import stop_ids, tokeniser, tokenizer_config
-from engine.sealed import is_intact, seal
+from engine.storage.checksums import is_intact, seal
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ from time import perf_counter
 import torch
 
 from engine.model import Cache, Model, Network, Request
-from engine.records import remember
+from engine.storage.json_cache import remember
 
 PROMPT = 530
 """Long enough to cross the positions 16, 64 and 512."""

@@ -22,11 +22,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-import platformdirs
 from filelock import FileLock, Timeout
 
 from engine.errors import LoadError
-from engine.sealed import CHUNK, is_intact, seal, sha256
+from engine.storage.cache_folder import cache_folder
+from engine.storage.checksums import CHUNK, is_intact, seal, sha256
 
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash
@@ -101,16 +101,6 @@ NETWORK_TROUBLE = re.compile(
     r"name resolution|Network is unreachable|Connection (refused|reset|broken|aborted)|IncompleteRead|SSLError",
     re.IGNORECASE,
 )
-
-
-def cache_folder() -> Path:
-    """Where models are kept: GREENLIGHT_CACHE, else the platform's usual place (XDG_CACHE_HOME is heeded)."""
-    if chosen := os.environ.get("GREENLIGHT_CACHE", "").strip():
-        return Path(chosen).expanduser().absolute()
-    folder = platformdirs.user_cache_path("greenlight", appauthor=False)
-    if not folder.is_absolute():  # there is no home folder to be found
-        raise LoadError("There is no home folder to keep the model in: set GREENLIGHT_CACHE to a folder for it.")
-    return folder
 
 
 def default_model(*, offline: bool, progress: Progress) -> Path:

@@ -80,7 +80,8 @@ FACTS = Headers(
 
 
 def _embedded(offline: bool, with_tokens: bool) -> Headers:
-    from engine.fetch import DEFAULT_MODEL, cache_folder
+    from engine.fetch import DEFAULT_MODEL
+    from engine.storage.cache_folder import cache_folder
 
     folder = cache_folder() / DEFAULT_MODEL.file_name.removesuffix(".gguf")
     gguf = folder / DEFAULT_MODEL.file_name

@@ -104,7 +104,7 @@ def _is_exact(network: Network, place: Place, kind: Kind, threads: int) -> bool:
 
 def _memory() -> Path | None:
     """Where answers about this machine are kept; None where there is no place for them."""
-    from engine.fetch import cache_folder
+    from engine.storage.cache_folder import cache_folder
 
     try:
         return cache_folder() / "native"

@@ -172,7 +172,7 @@ def _available_mib() -> float | None:
 
 def disk_free_mib(folder: Path | None = None) -> float | None:
     """Where models are kept, or will be."""
-    from engine.fetch import cache_folder
+    from engine.storage.cache_folder import cache_folder
 
     try:
         place = folder or cache_folder()

@@ -11,9 +11,10 @@ from pathlib import Path
 from engine.config import EMBEDDED
 from engine.convert import BF16, TILES, converted, fingerprint, form_for, readable
 from engine.errors import LoadError
-from engine.fetch import DEFAULT_MODEL, Progress, cache_folder, default_model
+from engine.fetch import DEFAULT_MODEL, Progress, default_model
 from engine.gguf_files import model_config, origin
 from engine.gguf_header import read_gguf
+from engine.storage.cache_folder import cache_folder
 
 EMBEDDED_NAME = "SmolLM2-135M-Instruct"
 GGUF_ORIGIN = "GGUF Q4_1"

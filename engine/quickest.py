@@ -13,7 +13,7 @@ import torch
 from engine.hardware import linear_key
 from engine.linear import KINDS, Linear
 from engine.native.tiles import GROUP, Blocks
-from engine.records import remember
+from engine.storage.json_cache import remember
 
 WORK = ((1, 32), (4, 32), (64, 4))
 """(rows, how many such passes) of a usual reply: plain decoding is a pass of one row, a check of three drafts one of four, and

@@ -20,9 +20,9 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from engine.errors import LoadError
-from engine.fetch import cache_folder
 from engine.hardware import processor
-from engine.sealed import sha256
+from engine.storage.cache_folder import cache_folder
+from engine.storage.checksums import sha256
 
 log = logging.getLogger(__name__)
 

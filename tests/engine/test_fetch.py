@@ -126,7 +126,7 @@ def test_what_is_missing_is_called_by_its_name(world: World) -> None:
 
 def test_the_second_time_neither_fetches_nor_hashes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     first = world.get()
-    monkeypatch.setattr("engine.sealed.sha256", lambda path: pytest.fail("hashed again"))
+    monkeypatch.setattr("engine.storage.checksums.sha256", lambda path: pytest.fail("hashed again"))
     assert world.get(offline=True) == first
     assert world.calls == 1
 
@@ -134,7 +134,7 @@ def test_the_second_time_neither_fetches_nor_hashes(world: World, monkeypatch: p
 def test_a_copied_cache_is_hashed_once_and_taken(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     os.utime(world.get(), ns=(1, 1))
     world.get(offline=True)
-    monkeypatch.setattr("engine.sealed.sha256", lambda path: pytest.fail("hashed again"))
+    monkeypatch.setattr("engine.storage.checksums.sha256", lambda path: pytest.fail("hashed again"))
     world.get(offline=True)
 
 

@@ -18,7 +18,7 @@ from engine.config import QUANTS, EngineConfig
 from engine.errors import InvalidParams, LoadError
 from engine.linear import KINDS, Grid, Linear, refusal
 from engine.native.tiles import Blocks, interleaved, joined, read_blocks, rows, separated, tiles, untiled
-from engine.records import read_record, remember, write_record
+from engine.storage.json_cache import read_record, remember, write_record
 
 CPU = torch.device("cpu")
 BYTES = {"Q4_0": 18, "Q4_1": 20, "Q8_0": 34}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.records import read_record, write_record
+from engine.storage.json_cache import read_record, write_record
 
 SEAL = "seal.json"
 CHUNK = 1 << 20
