@@ -18,8 +18,8 @@ from engine.gguf_rope import speeds
 from engine.hardware import pick_dtype
 from engine.loaded import Loaded, chosen, finished
 from engine.places import Place, first_line
-from engine.template import compiled_template
-from engine.text import Tokenizer, build_tokenizer
+from engine.text.chat_template import compiled_template
+from engine.text.tokenizer import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:
     from engine.linear import Kind, Weight

@@ -17,7 +17,6 @@ from engine import detail
 from engine.config import DecodingParams, Detail
 from engine.controller import Controller, Plan
 from engine.costs import Costs
-from engine.detokenise import Detokeniser
 from engine.drafters import Drafter
 from engine.ends import cut_at_stop_strings, cut_round
 from engine.errors import BROKEN, ContextFull, EngineError
@@ -38,7 +37,8 @@ from engine.events import (
 from engine.model import PREFILL_CHUNK, Cache, Model, Request, common_prefix
 from engine.randomness import Dice, Purpose
 from engine.sampling import LazyRows, probabilities
-from engine.text import Tokenizer
+from engine.text.detokenizer import Detokeniser
+from engine.text.tokenizer import Tokenizer
 from engine.verify import Proposal, Verdict, verify
 
 log = logging.getLogger(__name__)

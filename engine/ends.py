@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Prefilling, Round, Token, TokenDecision
-from engine.text import StopStrings
+from engine.text.tokenizer import StopStrings
 
 
 def cut_round(round_: Round, end: int) -> Round:

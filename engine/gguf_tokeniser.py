@@ -12,7 +12,7 @@ from jinja2.exceptions import TemplateError
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from engine.errors import LoadError, is_panic
-from engine.template import compiled_template
+from engine.text.chat_template import compiled_template
 
 Facts = Mapping[str, Any]
 

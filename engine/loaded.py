@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import LoadError
 from engine.hardware import pick_dtype, processor
 from engine.places import Place
-from engine.text import Tokenizer
+from engine.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from engine.linear import Kind

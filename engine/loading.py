@@ -17,7 +17,7 @@ from engine.fetch import Progress
 from engine.hardware import default_threads, pick_device, pick_dtype
 from engine.loaded import DEQUANTISED, Loaded, chosen, finished
 from engine.places import Place, find, first_line
-from engine.text import Tokenizer, build_tokenizer
+from engine.text.tokenizer import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:
     from engine.linear import Kind, Linear

@@ -21,7 +21,7 @@ from engine.drafters.draft_model import DraftModelDrafter
 from engine.engine import Engine, Pair
 from engine.events import Event, Finished
 from engine.model import Cache, Model, Span
-from engine.text import Tokenizer, build_tokenizer
+from engine.text.tokenizer import Tokenizer, build_tokenizer
 from engine.verify import Proposal
 
 END = "<|end|>"

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from engine.config import Message, SamplingParams
-from engine.detokenise import LONGEST_CHARACTER
 from engine.drafters import GoOn, Offer, always
 from engine.errors import InvalidParams
 from engine.model import Cache, Model, Request, common_prefix
 from engine.randomness import Dice
-from engine.text import Tokenizer
+from engine.text.detokenizer import LONGEST_CHARACTER
+from engine.text.tokenizer import Tokenizer
 from engine.verify import Proposal
 
 ANCHORS = ("\n", ".", "|", "a")

@@ -10,7 +10,7 @@ from engine.costs import Costs
 from engine.drafters import Drafter
 from engine.lab.values import Point
 from engine.model import Model
-from engine.text import Tokenizer
+from engine.text.tokenizer import Tokenizer
 
 Pairs = tuple[tuple[str, str], ...]
 

@@ -15,7 +15,7 @@ from engine.errors import EngineError
 from engine.heads import sizes
 from engine.loading import load
 from engine.model import Model, common_prefix
-from engine.text import Tokenizer
+from engine.text.tokenizer import Tokenizer
 from engine.train.batch import Spoken, Talk, Turn, play
 from engine.train.dialogues import Dialogue, append_dialogues, read_dialogues
 from engine.train.features import FeatureStore, all_layers, layers_option

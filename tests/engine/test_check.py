@@ -325,7 +325,7 @@ def test_the_head_of_a_gguf_is_read_as_its_library_reads_it(home: Path, kind: st
 def test_tokenisers_are_compared_as_when_they_are_loaded(tmp_path: Path) -> None:
     """What the check says of two is what `Tokenizer.same_ids` will say."""
     from engine import tokens
-    from engine.text import build_tokenizer
+    from engine.text.tokenizer import build_tokenizer
 
     makers = {
         "bytes": tokenisers.byte_level, "fallback": tokenisers.byte_fallback, "words": tokenisers.word_piece,

@@ -35,7 +35,7 @@ from engine.model import Cache, Model
 from engine.randomness import Dice, Purpose
 from engine.sampling import probabilities
 from engine.stats import summarise
-from engine.text import Tokenizer
+from engine.text.tokenizer import Tokenizer
 from engine.verify import Proposal
 from tests.fake_engine import Script, play, tokens_of
 from tests.fakes import FakeNetwork, Scripted, byte_tokenizer, finished, hashed_logits, noisy, run

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.errors import LoadError
 from engine.gguf_tokeniser import BY_WORDS, STOPS, stop_ids, tokeniser, tokenizer_config
-from engine.text import build_tokenizer
+from engine.text.tokenizer import build_tokenizer
 from tests.engine import tokenisers
 from tests.engine.tiny_ggufs import byte_level_facts
 

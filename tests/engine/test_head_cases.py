@@ -26,7 +26,7 @@ from engine.head_files import read_head, write_head
 from engine.heads import load_head
 from engine.model import Cache, CachePool, Model, Span
 from engine.places import Place
-from engine.text import Tokenizer
+from engine.text.tokenizer import Tokenizer
 from engine.train.target import read_target
 from tests.engine.tiny_heads import (
     CONFIG,

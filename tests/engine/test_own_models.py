@@ -128,7 +128,7 @@ def test_a_model_without_a_chat_template_says_so_and_stops_at_the_next_turn(tmp_
 
 def ids_as_bytes(ids: list[int]) -> bytes:
     """What a prompt of the byte-level test tokeniser spells, its control tokens left out."""
-    from engine.text import build_tokenizer
+    from engine.text.tokenizer import build_tokenizer
 
     return build_tokenizer(tokenisers.byte_level(), None, [2]).decode(ids).encode()
 

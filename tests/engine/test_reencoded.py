@@ -29,7 +29,7 @@ from engine.events import Event, FinishReason, KReason, Outcome, Round
 from engine.fetch import GEMMA, fetched
 from engine.model import Cache, Model
 from engine.randomness import Dice, Purpose
-from engine.text import Tokenizer, build_tokenizer
+from engine.text.tokenizer import Tokenizer, build_tokenizer
 from engine.verify import Proposal
 from tests.engine import tokenisers
 from tests.engine.test_lossless import LENGTH, VOCAB, Tree, counts_of

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from engine.errors import InvalidParams
-from engine.template import compiled_template
+from engine.text.chat_template import compiled_template
 
 TURNS = [{"role": "system", "content": "Sei nett <b> & 你好"}, {"role": "user", "content": "Hi"}]
 

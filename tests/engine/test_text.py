@@ -12,8 +12,8 @@ from tokenizers import AddedToken, Tokenizer
 
 from engine.config import Message
 from engine.errors import InvalidParams
-from engine.text import NO_SYSTEM, NO_TEMPLATE, StopStrings, build_tokenizer
-from engine.text import Tokenizer as OurTokenizer
+from engine.text.tokenizer import NO_SYSTEM, NO_TEMPLATE, StopStrings, build_tokenizer
+from engine.text.tokenizer import Tokenizer as OurTokenizer
 from tests.engine import tokenisers
 from tests.engine.tokenisers import CHATML, TRIMMING, renderer
 

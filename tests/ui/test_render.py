@@ -18,7 +18,7 @@ from engine.events import Event, Finished, FinishReason, KReason, Round, RoundKi
 from engine.loaded import DEQUANTISED, NF4_NOTE
 from engine.pair import REENCODED
 from engine.stats import Baseline, Summary, Tally
-from engine.text import NO_SYSTEM, NO_TEMPLATE
+from engine.text.tokenizer import NO_SYSTEM, NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, Script, play
 from ui import panel, render
 from ui.controls import Options

@@ -13,7 +13,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.errors import InvalidParams
-from engine.text import Render
+from engine.text.tokenizer import Render
 
 
 def compiled_template(source: str, name: str, **tokens: str) -> Render:

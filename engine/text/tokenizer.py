@@ -13,9 +13,16 @@ from types import MappingProxyType
 import tokenizers
 
 from engine.config import Message
-from engine.control_tokens import ControlNames
-from engine.detokenise import INCOMPLETE, ByteDetokeniser, ByteTable, Detokeniser, WindowDetokeniser, byte_table
 from engine.errors import EngineError, InvalidParams
+from engine.text.control_tokens import ControlNames
+from engine.text.detokenizer import (
+    INCOMPLETE,
+    ByteDetokeniser,
+    ByteTable,
+    Detokeniser,
+    WindowDetokeniser,
+    byte_table,
+)
 
 Render = Callable[[list[dict[str, str]]], str]
 """A chat template: turns ({"role", "content"}) to the text of a prompt that ends where the reply begins."""

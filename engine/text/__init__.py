@@ -1,0 +1,1 @@
+"""Token ids and characters: tokeniser, detokeniser, control tokens, chat template."""
