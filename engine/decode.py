@@ -13,12 +13,11 @@ from time import perf_counter
 
 from torch import Tensor
 
-from engine import detail
+from engine import logprobs as detail
 from engine.config import DecodingParams, Detail
 from engine.controller import Controller, Plan
 from engine.costs import Costs
 from engine.drafters import Drafter
-from engine.ends import cut_at_stop_strings, cut_round
 from engine.errors import BROKEN, ContextFull, EngineError
 from engine.events import (
     Event,
@@ -35,8 +34,9 @@ from engine.events import (
     TokenDetail,
 )
 from engine.model import PREFILL_CHUNK, Cache, Model, Request, common_prefix
-from engine.randomness import Dice, Purpose
+from engine.rng import Dice, Purpose
 from engine.sampling import LazyRows, probabilities
+from engine.stopping import cut_at_stop_strings, cut_round
 from engine.text.detokenizer import Detokeniser
 from engine.text.tokenizer import Tokenizer
 from engine.verify import Proposal, Verdict, verify

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from engine.config import Rule
-from engine.randomness import Dice, Purpose, inverse_cdf
+from engine.rng import Dice, Purpose, inverse_cdf
 
 
 class Rows(Protocol):

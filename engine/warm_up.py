@@ -11,7 +11,7 @@ from engine.config import MAX_K, Rule, SamplingParams
 from engine.costs import Costs
 from engine.drafters import Drafter
 from engine.model import Cache, Model, Request
-from engine.randomness import Dice
+from engine.rng import Dice
 
 CONTEXT, SHORT_CONTEXT = 256, 16
 """Tokens in the cache while passes are timed: as in a usual conversation, since each row of a pass looks back over them;

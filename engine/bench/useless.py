@@ -10,7 +10,7 @@ from engine.config import EngineConfig, SamplingParams
 from engine.drafters import Drafter, GoOn, Offer, always
 from engine.drafters.ngram import KINDS
 from engine.engine import Engine, Loader
-from engine.randomness import Dice
+from engine.rng import Dice
 from engine.verify import Proposal
 
 if TYPE_CHECKING:

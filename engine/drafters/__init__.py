@@ -9,7 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from engine.config import SamplingParams
-from engine.randomness import Dice
+from engine.rng import Dice
 from engine.verify import Proposal
 
 GoOn = Callable[[tuple[float, ...]], bool]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from engine.config import MAX_K, SamplingParams
 from engine.drafters import Drafter, GoOn, Offer, always
-from engine.randomness import Dice
+from engine.rng import Dice
 from engine.verify import Proposal
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.config import SamplingParams
 from engine.drafters import GoOn, Offer, always
 from engine.model import Cache, Model, Request
-from engine.randomness import Dice, Purpose
+from engine.rng import Dice, Purpose
 from engine.sampling import likeliest, probabilities
 from engine.verify import Proposal
 

@@ -19,7 +19,7 @@ from engine.config import SamplingParams
 from engine.drafters import GoOn, Offer, always
 from engine.eagle3 import HeadConfig
 from engine.model import PREFILL_CHUNK, Cache, common_prefix
-from engine.randomness import Dice, Purpose
+from engine.rng import Dice, Purpose
 from engine.sampling import probabilities
 from engine.verify import Proposal
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.config import SamplingParams
 from engine.drafters import GoOn, Offer, always
-from engine.randomness import Dice
+from engine.rng import Dice
 from engine.verify import Proposal
 
 MIN_MATCH = 2

@@ -15,7 +15,7 @@ from engine.config import Message, SamplingParams
 from engine.drafters import GoOn, Offer, always
 from engine.errors import InvalidParams
 from engine.model import Cache, Model, Request, common_prefix
-from engine.randomness import Dice
+from engine.rng import Dice
 from engine.text.detokenizer import LONGEST_CHARACTER
 from engine.text.tokenizer import Tokenizer
 from engine.verify import Proposal

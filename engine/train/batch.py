@@ -11,7 +11,7 @@ from torch import Tensor
 from engine.config import SamplingParams
 from engine.devices import fetched
 from engine.model import Cache, Model, Request
-from engine.randomness import inverse_cdf
+from engine.rng import inverse_cdf
 from engine.sampling import probabilities
 from engine.train.dialogues import Dialogue
 from engine.train.features import Array

@@ -15,7 +15,7 @@ from engine.drafters import Offer
 from engine.drafters.ngram import NgramDrafter
 from engine.engine import Pair
 from engine.events import KReason, Outcome, Round, RoundKind, Source, Token, TokenDecision
-from engine.randomness import Dice
+from engine.rng import Dice
 from tests.fakes import FakeLoaded, FakeNetwork, byte_tokenizer, fake_engine, hashed_logits
 
 LANGUAGE = hashed_logits(257, seed=21)

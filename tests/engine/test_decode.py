@@ -17,7 +17,6 @@ from engine.config import DecodingParams, Detail, Rule, SamplingParams
 from engine.drafters import Drafter, Offer
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
-from engine.ends import cut_at_stop_strings
 from engine.errors import ContextFull
 from engine.events import (
     Event,
@@ -32,9 +31,10 @@ from engine.events import (
     Source,
 )
 from engine.model import Cache, Model
-from engine.randomness import Dice, Purpose
+from engine.rng import Dice, Purpose
 from engine.sampling import probabilities
 from engine.stats import summarise
+from engine.stopping import cut_at_stop_strings
 from engine.text.tokenizer import Tokenizer
 from engine.verify import Proposal
 from tests.fake_engine import Script, play, tokens_of

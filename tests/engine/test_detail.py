@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import Detail, Rule, SamplingParams
-from engine.detail import TOP, behind, largest, top_choices
-from engine.randomness import Dice
+from engine.logprobs import TOP, behind, largest, top_choices
+from engine.rng import Dice
 from engine.sampling import LazyRows, raw_probs
 from engine.verify import Proposal, verify
 

@@ -17,7 +17,7 @@ from engine.drafters.head import Head, HeadDrafter
 from engine.errors import LoadError
 from engine.model import Cache
 from engine.native.head import NativeHead
-from engine.randomness import Dice, Purpose
+from engine.rng import Dice, Purpose
 from engine.sampling import probabilities
 from engine.verify import Proposal, verify
 from tests.engine.test_verify import FALSE_FAIL, exact_law, p_value

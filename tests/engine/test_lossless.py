@@ -20,7 +20,7 @@ from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.events import Finished, KReason, Outcome, Prefilled, Round, RoundKind
 from engine.model import Cache, Model
-from engine.randomness import Dice, Purpose
+from engine.rng import Dice, Purpose
 from engine.verify import Proposal, verify
 from tests.engine.simulate import NO_DECISION
 from tests.engine.test_verify import FALSE_FAIL, exact_law, p_value, plain_law, tree

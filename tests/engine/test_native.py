@@ -20,7 +20,8 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
 import engine.native as native
-from engine import exactness, randomness, sampling
+from engine import exactness, sampling
+from engine import rng as randomness
 from engine.config import SamplingParams
 from engine.convert import unpermuted
 from engine.errors import LoadError, NumericalError

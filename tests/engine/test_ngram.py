@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from engine.config import Rule, SamplingParams
 from engine.drafters import Offer
 from engine.drafters.ngram import NgramDrafter, SuffixAutomaton
-from engine.randomness import Dice
+from engine.rng import Dice
 from engine.verify import Proposal
 
 DICE = Dice(0, Rule.REJECTION)

@@ -296,7 +296,7 @@ def test_a_proposal_is_over_the_targets_ids_whatever_the_drafters(
 ) -> None:
     """The rows of both sides can be compared, nothing is drawn that the target lacks, and the sums are whole."""
     from engine.drafters import Offer
-    from engine.randomness import Dice
+    from engine.rng import Dice
 
     other = noisy(hashed_logits(rows, seed=5), rows, 0.3)
     drafter = DraftModelDrafter(Model(FakeNetwork(rows, other), 4096), Cache(), VOCAB)

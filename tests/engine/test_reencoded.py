@@ -28,7 +28,7 @@ from engine.drafters.reencoded import (
 from engine.events import Event, FinishReason, KReason, Outcome, Round
 from engine.fetch import GEMMA, fetched
 from engine.model import Cache, Model
-from engine.randomness import Dice, Purpose
+from engine.rng import Dice, Purpose
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 from engine.verify import Proposal
 from tests.engine import tokenisers

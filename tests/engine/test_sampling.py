@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.config import DecodingParams, EngineConfig, Rule, SamplingParams
 from engine.errors import InvalidParams, NumericalError
-from engine.randomness import Dice, Purpose, gumbel, gumbel_argmax, inverse_cdf, uniform
+from engine.rng import Dice, Purpose, gumbel, gumbel_argmax, inverse_cdf, uniform
 from engine.sampling import LazyRows, _top_p, probabilities
 
 rows = st.lists(st.lists(st.floats(-20, 20, width=32), min_size=12, max_size=12), min_size=1, max_size=4)

@@ -12,7 +12,8 @@ from tokenizers import AddedToken, Tokenizer
 
 from engine.config import Message
 from engine.errors import InvalidParams
-from engine.text.tokenizer import NO_SYSTEM, NO_TEMPLATE, StopStrings, build_tokenizer
+from engine.stopping import StopStrings
+from engine.text.tokenizer import NO_SYSTEM, NO_TEMPLATE, build_tokenizer
 from engine.text.tokenizer import Tokenizer as OurTokenizer
 from tests.engine import tokenisers
 from tests.engine.tokenisers import CHATML, TRIMMING, renderer

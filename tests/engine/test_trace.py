@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from engine import trace, untrusted
 from engine.config import MAX_K, DecodingParams, Detail, Rule, SamplingParams
 from engine.drafters.draft_model import DraftModelDrafter
-from engine.ends import cut_at_stop_strings, cut_round
 from engine.errors import TraceError
 from engine.events import (
     Choice,
@@ -36,6 +35,7 @@ from engine.events import (
 )
 from engine.model import Cache, Model
 from engine.stats import Tally, summarise
+from engine.stopping import cut_at_stop_strings, cut_round
 from tests.fake_engine import Script, play, tokens_of
 from tests.fakes import FakeNetwork, Scripted, byte_tokenizer, noisy, run
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 from engine import verify as verify_module
 from engine.config import Rule, SamplingParams
-from engine.randomness import Dice, Purpose
+from engine.rng import Dice, Purpose
 from engine.sampling import probabilities
 from engine.verify import Proposal, Verdict, verify
 

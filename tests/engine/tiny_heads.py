@@ -16,7 +16,7 @@ from engine.eagle3 import HeadConfig, Weights
 from engine.head import TorchHead
 from engine.llama_shape import LlamaShape
 from engine.model import Cache
-from engine.randomness import Dice
+from engine.rng import Dice
 from engine.verify import Proposal
 
 VOCAB, DRAFT_VOCAB, HIDDEN, LAYERS = 96, 32, 64, 3

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import DecodingParams, Detail, Rule
-from engine.ends import cut_at_stop_strings
 from engine.events import (
     Choice,
     Event,
@@ -28,6 +27,7 @@ from engine.events import (
     TokenDecision,
     TokenDetail,
 )
+from engine.stopping import cut_at_stop_strings
 from tests.fake_engine import Script, play
 from tests.ui.test_card import GREEDY, WARM, said
 from tests.ui.test_prose import colours, luminance

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import NamedTuple
 
 from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Prefilling, Round, Token, TokenDecision
-from engine.text.tokenizer import StopStrings
 
 
 def cut_round(round_: Round, end: int) -> Round:
@@ -98,3 +97,51 @@ def _trim(event: Prefilled | Round, begin: int, cut: int) -> Prefilled | Round:
         return event
     round_ = cut_round(event, kept[-1].position + 1 if kept else event.tokens[0].position)
     return replace(round_, tokens=tuple(kept))
+
+
+class StopStrings:
+    """Watches a reply for stop strings while it grows. Each character costs the same, however long the reply.
+
+    cut: the index, in the reply so far, at which the first completed stop string begins; None until there is one.
+    safe: characters before this index can be shown for sure; the rest may be the beginning of a stop string.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = [(stop, _borders(stop)) for stop in dict.fromkeys(stops) if stop]
+        self._matched = [0] * len(self._stops)  # how many characters of each stop the reply ends with
+        self._length = 0
+        self.cut: int | None = None
+
+    @property
+    def safe(self) -> int:
+        return self.cut if self.cut is not None else self._length - max(self._matched, default=0)
+
+    def feed(self, text: str) -> None:
+        """Go on with what the next token added. Nothing changes any more once there is a cut."""
+        if not self._stops:
+            self._length += len(text)
+            return
+        for char in text:
+            if self.cut is not None:
+                return
+            self._length += 1
+            for index, (stop, borders) in enumerate(self._stops):
+                matched = self._matched[index]
+                while matched and stop[matched] != char:
+                    matched = borders[matched - 1]
+                self._matched[index] = matched + (stop[matched] == char)
+                if self._matched[index] == len(stop):
+                    begin = self._length - len(stop)
+                    self.cut = begin if self.cut is None else min(self.cut, begin)
+
+
+def _borders(pattern: str) -> list[int]:
+    """For each prefix, the length of its longest border, a proper prefix that is a suffix too (Knuth-Morris-Pratt)."""
+    borders = [0] * len(pattern)
+    length = 0
+    for index in range(1, len(pattern)):
+        while length and pattern[index] != pattern[length]:
+            length = borders[length - 1]
+        length += pattern[index] == pattern[length]
+        borders[index] = length
+    return borders
