@@ -22,10 +22,10 @@ from engine.text.chat_template import compiled_template
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:
+    from engine.kernels.build import Kernels
     from engine.linear import Kind, Weight
     from engine.llama import LeanLlama
     from engine.llama_shape import LlamaShape
-    from engine.native import Kernels
 
 
 def load_bundled(
@@ -67,7 +67,7 @@ def read_tokenizer(place: Place) -> Tokenizer:
 
 def runs_natively(place: Place) -> bool:
     """Whether the native kernels know this model's kind and sizes. place: with tiles. Raises LoadError."""
-    from engine.native.tiles import GROUP, LANES
+    from engine.kernels.packing import GROUP, LANES
 
     try:
         config = _json(place, "config")
@@ -97,7 +97,7 @@ def _native(place: Place, config: dict[str, Any], tokenizer: Tokenizer, kernels:
     from safetensors.torch import load_file
 
     from engine.exactness import PROMPT, remembered
-    from engine.native.llama import NativeLlama
+    from engine.networks.native_llama import NativeLlama
     from engine.storage.cache_folder import cache_folder
 
     shape = _shape(config)

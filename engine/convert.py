@@ -36,7 +36,7 @@ from engine.storage.checksums import is_intact, seal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from engine.native.tiles import Blocks
+    from engine.kernels.packing import Blocks
 
 TILES = "tiles"
 BF16 = "bf16"
@@ -213,7 +213,7 @@ def _write_tiles(gguf: Path, header: GgufHeader, config: Config, folder: Path, p
     """One entry a packed matrix, queries, keys and values joined, gate and up interleaved; vectors as they are."""
     from safetensors.numpy import save_file
 
-    from engine.native.tiles import interleaved, joined, read_blocks, tiles
+    from engine.kernels.packing import interleaved, joined, read_blocks, tiles
 
     found = {tensor.name: tensor for tensor in header.tensors if tensor.name != ROTATION}
     arrays = {name: values(gguf, found.pop(name))[0] for name, tensor in list(found.items()) if len(tensor.shape) == 1}
@@ -264,7 +264,7 @@ def read_tiles(folder: Path) -> tuple[dict[str, Blocks], dict[str, np.ndarray[An
 
 def _unpacked(kind: str, array: np.ndarray[Any, Any], config: dict[str, Any]) -> dict[str, Blocks]:
     """An entry that `_write_tiles` wrote, as the matrices that it was made of, by GGUF's name."""
-    from engine.native.tiles import rows, separated, untiled
+    from engine.kernels.packing import rows, separated, untiled
 
     if kind == "gate_up":
         return dict(zip(("ffn_gate", "ffn_up"), map(untiled, separated(array)), strict=True))

@@ -105,10 +105,10 @@ def _head(
 
     from engine.devices import moved
     from engine.head import TorchHead
-    from engine.native.llama import NativeLlama
+    from engine.networks.native_llama import NativeLlama
 
     if isinstance(network, NativeLlama):
-        from engine.native.head import NativeHead
+        from engine.native_head import NativeHead
 
         try:
             return NativeHead(config, weights, ids, embed, network.kernels, threads)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import LoadError
-from engine.native.tiles import GROUP, Blocks
+from engine.kernels.packing import GROUP, Blocks
 
 OPS = torch.ops.aten
 

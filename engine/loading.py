@@ -20,9 +20,9 @@ from engine.places import Place, find, first_line
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:
+    from engine.kernels.build import Kernels
     from engine.linear import Kind, Linear
     from engine.model import Network
-    from engine.native import Kernels
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def _kernels(target: str, wanted: str, quant: str, where: Any, progress: Progres
         )
     if wanted == "torch" or not possible or quant not in ON_GRID:
         return None
-    from engine.native import Kernels, kernels
+    from engine.kernels.build import Kernels, kernels
 
     progress("compile", None)
     found = kernels()

@@ -96,6 +96,6 @@ def _with_drafter(config: EngineConfig, target: Loaded, threads: int, progress: 
 
 def _torch_threads(models: list[Loaded], threads: int) -> int:
     """Beside the native kernels torch does small things only, and its threads take long to wake."""
-    from engine.native.llama import NativeLlama
+    from engine.networks.native_llama import NativeLlama
 
     return 1 if all(isinstance(model.network, NativeLlama) for model in models) else threads

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from engine.config import Rule
-from engine.native import ready
+from engine.kernels.build import ready
 
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.config import SamplingParams
 from engine.errors import NumericalError
-from engine.native import ready
+from engine.kernels.build import ready
 
 Array = np.ndarray[Any, Any]
 

@@ -18,7 +18,7 @@ from engine.bench.prompts import Prompt
 from engine.config import DecodingParams, Message, SamplingParams
 from engine.llama_shape import LlamaShape
 from engine.model import Model, TransformersNetwork
-from engine.native.llama import NativeLlama
+from engine.networks.native_llama import NativeLlama
 from engine.stream import Stream
 from tests.engine.test_native import SHAPE, tiny_llama
 from tests.fakes import FakeLoaded, FakeNetwork, byte_tokenizer, fake_engine, hashed_logits

@@ -75,7 +75,7 @@ def test_other_types_are_those_of_ggufs_own_package(kind: str, tmp_path: Path) -
 @pytest.mark.parametrize("kind", GRID)
 @pytest.mark.parametrize("kernel", ["torch", "native"])
 def test_what_lies_on_a_grid_runs_on_it(kind: str, kernel: str, tmp_path: Path) -> None:
-    from engine.native import Kernels, kernels
+    from engine.kernels.build import Kernels, kernels
 
     if kernel == "native" and not isinstance(kernels(), Kernels):
         pytest.skip("there is no compiler here")

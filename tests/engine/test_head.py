@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import engine.drafters.head as drafter_module
-import engine.native as native
-import engine.native.head as native_module
+import engine.kernels.build as native
+import engine.native_head as native_module
 from engine.config import Rule, SamplingParams
 from engine.drafters import Offer
 from engine.drafters.head import Head, HeadDrafter
 from engine.errors import LoadError
 from engine.model import Cache
-from engine.native.head import NativeHead
+from engine.native_head import NativeHead
 from engine.rng import Dice, Purpose
 from engine.sampling import probabilities
 from engine.verify import Proposal, verify

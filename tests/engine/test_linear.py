@@ -16,8 +16,8 @@ from torch import Tensor
 from engine import linear, quickest
 from engine.config import QUANTS, EngineConfig
 from engine.errors import InvalidParams, LoadError
+from engine.kernels.packing import Blocks, interleaved, joined, read_blocks, rows, separated, tiles, untiled
 from engine.linear import KINDS, Grid, Linear, refusal
-from engine.native.tiles import Blocks, interleaved, joined, read_blocks, rows, separated, tiles, untiled
 from engine.storage.json_cache import read_record, remember, write_record
 
 CPU = torch.device("cpu")

@@ -15,15 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from engine import exactness, native, places
+from engine import exactness, places
 from engine.convert import read_tiles
 from engine.errors import EngineError, LoadError
+from engine.kernels import build as native
+from engine.kernels.packing import Blocks
 from engine.linear import Dense, Linear, Weight, values
 from engine.llama import LeanLlama, attend, reach, rms_norm
 from engine.llama_shape import LlamaShape, refusal, rope_tables
 from engine.model import Cache, Model, Request, Span, TransformersNetwork, attend_spans
-from engine.native.llama import NativeLlama
-from engine.native.tiles import Blocks
+from engine.networks.native_llama import NativeLlama
 
 VOCAB = 50
 SIZES = {

@@ -472,7 +472,7 @@ def distance(found: loading.Loaded, wanted: loading.Loaded) -> tuple[float, floa
 def test_without_a_compiler_the_default_model_stays_on_its_own_grid(
     float32: loading.Loaded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from engine import native
+    from engine.kernels import build as native
 
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setattr("engine.quickest.quickest", lambda names, *rest: names[0])

@@ -19,17 +19,26 @@ import transformers
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
-import engine.native as native
+import engine.kernels.build as native
 from engine import exactness, sampling
 from engine import rng as randomness
 from engine.config import SamplingParams
 from engine.convert import unpermuted
 from engine.errors import LoadError, NumericalError
+from engine.kernels.build import Kernels, Linear
+from engine.kernels.packing import (
+    Blocks,
+    integer_sums,
+    interleaved,
+    joined,
+    multiply,
+    read_blocks,
+    rounded,
+    tiles,
+)
 from engine.llama_shape import LlamaShape
 from engine.model import Cache, Model, Request, TransformersNetwork, attend_spans
-from engine.native import Kernels, Linear
-from engine.native.llama import NativeLlama
-from engine.native.tiles import Blocks, integer_sums, interleaved, joined, multiply, read_blocks, rounded, tiles
+from engine.networks.native_llama import NativeLlama
 from tests.fakes import FakeNetwork, hashed_logits
 
 COMPILER = next(filter(None, map(shutil.which, native.COMPILERS)), None)
@@ -449,7 +458,7 @@ def run_python(code: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-ASK = "from engine.native import kernels; k = kernels(); print(k if isinstance(k, str) else 'built ' + k.path)"
+ASK = "from engine.kernels.build import kernels; k = kernels(); print(k if isinstance(k, str) else 'built ' + k.path)"
 
 
 @needs_compiler

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-import engine.native as native
+import engine.kernels.build as native
 from engine.eagle3 import FIRST, Weights
+from engine.kernels.build import Kernels
+from engine.kernels.packing import quantised
 from engine.model import Cache
-from engine.native import Kernels
-from engine.native.head import BITS, NativeHead
-from engine.native.tiles import quantised
+from engine.native_head import BITS, NativeHead
 from tests.engine.tiny_heads import (
     DRAFT_VOCAB,
     HIDDEN,

@@ -70,7 +70,7 @@ def begin() -> None:
     from engine.drafters.reencoded import ReencodedDrafter
     from engine.llama import LeanLlama
     from engine.model import TransformersNetwork
-    from engine.native.llama import NativeLlama
+    from engine.networks.native_llama import NativeLlama
     from tests.fakes import FakeNetwork
 
     for network in (LeanLlama, NativeLlama, TransformersNetwork, FakeNetwork):

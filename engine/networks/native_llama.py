@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from engine.errors import LoadError
+from engine.kernels.build import Kernels, Layer, Linear, Row, Shape
+from engine.kernels.packing import GROUP, LANES, TILE_BYTES
 from engine.llama_shape import LlamaShape, rope_tables
 from engine.model import Span, feature_layers, keep_features
-from engine.native import Kernels, Layer, Linear, Row, Shape
-from engine.native.tiles import GROUP, LANES, TILE_BYTES
 
 TABLE = 1024
 """Positions whose rotations are computed together."""

@@ -1,7 +1,7 @@
 """Quantised weights on their own grid: from GGUF blocks to the tiles that the native kernels read, and what they compute.
 
 A tile holds one group of 32 inputs for 16 neighbouring outputs, so that one instruction meets 16 (or 8) outputs at once
-(see native/kernels.cpp). Nothing is rounded a second time: every tile is the GGUF's numbers in another order.
+(see kernels/kernels.cpp). Nothing is rounded a second time: every tile is the GGUF's numbers in another order.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def rows(blocks: Blocks, which: Array | slice) -> Blocks:
 
 
 def tiles(blocks: Blocks) -> Array:
-    """uint8 [outputs / 16, inputs / 32, TILE_BYTES]: see the top of native/kernels.cpp. Raises ValueError for other sizes."""
+    """uint8 [outputs / 16, inputs / 32, TILE_BYTES]: see the top of kernels/kernels.cpp. Raises ValueError for other sizes."""
     outputs, inputs = blocks.quants.shape
     if outputs % LANES or inputs % GROUP:
         raise ValueError(f"{outputs} x {inputs} weights do not divide into tiles of {LANES} x {GROUP}")
