@@ -23,9 +23,9 @@ from engine.text.tokenizer import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:
     from engine.kernels.build import Kernels
-    from engine.linear import Kind, Weight
-    from engine.llama import LeanLlama
-    from engine.llama_shape import LlamaShape
+    from engine.networks.linear import Kind, Weight
+    from engine.networks.llama import LeanLlama
+    from engine.networks.llama_shape import LlamaShape
 
 
 def load_bundled(
@@ -86,7 +86,7 @@ def _damaged(place: Place, error: Exception) -> LoadError:
 
 
 def _shape(config: dict[str, Any]) -> LlamaShape:
-    from engine.llama_shape import LlamaShape
+    from engine.networks.llama_shape import LlamaShape
 
     rope = config["rope_parameters"]
     plain = rope["rope_type"] == "default"
@@ -121,9 +121,9 @@ def _lean(folder: Path, config: dict[str, Any], kind: Kind, where: Any) -> LeanL
     import torch
 
     from engine.convert import read_tiles
-    from engine.devices import moved
-    from engine.linear import DTYPES, KINDS, values
-    from engine.llama import LeanLlama
+    from engine.networks.devices import moved
+    from engine.networks.linear import DTYPES, KINDS, values
+    from engine.networks.llama import LeanLlama
 
     on_cpu = where.type == "cpu"
     plain = DTYPES.get(kind.name, DTYPES[pick_dtype(where)])

@@ -33,7 +33,8 @@ from engine.events import (
     TokenDecision,
     TokenDetail,
 )
-from engine.model import PREFILL_CHUNK, Cache, Model, Request, common_prefix
+from engine.networks.kv_cache import Cache, common_prefix
+from engine.networks.model import PREFILL_CHUNK, Model, Request
 from engine.rng import Dice, Purpose
 from engine.sampling import LazyRows, probabilities
 from engine.stopping import cut_at_stop_strings, cut_round

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.llama_shape import LlamaShape
+from engine.networks.llama_shape import LlamaShape
 
 Weights = dict[str, Tensor]
 FIRST = "layers.0."

@@ -32,7 +32,7 @@ from engine.stream import Channel, Stream, attempt
 
 if TYPE_CHECKING:
     from engine.drafters import Drafter
-    from engine.model import Cache
+    from engine.networks.kv_cache import Cache
 
 __all__ = [
     "MAX_ACTIVE", "Change", "ChangePhase", "ChangeStatus", "Engine", "Facts", "Loader", "Pair", "State", "Status",
@@ -478,7 +478,7 @@ class Engine:
         from engine.lab.conduct import Watch, conduct
         from engine.lab.experiments import EXPERIMENTS
         from engine.lab.rig import Rig
-        from engine.model import Cache
+        from engine.networks.kv_cache import Cache
 
         serving = self._in_use()
 

@@ -10,7 +10,8 @@ from time import perf_counter
 
 import torch
 
-from engine.model import Cache, Model, Network, Request
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model, Network, Request
 from engine.storage.json_cache import remember
 
 PROMPT = 530

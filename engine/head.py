@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from engine import eagle3
-from engine.devices import fetched, moved, sent
 from engine.eagle3 import HeadConfig, Weights
-from engine.llama_shape import rope_tables
-from engine.model import Cache, Span, attend
+from engine.networks.attention import Span, attend
+from engine.networks.devices import fetched, moved, sent
+from engine.networks.kv_cache import Cache
+from engine.networks.rope import rope_tables
 from engine.sampling import likeliest
 
 

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from engine.eagle3 import FIRST, HeadConfig, Weights
 from engine.errors import LoadError
-from engine.kinds import HEAD_FORMAT, default_features, is_head_config, refusal
-from engine.llama_shape import LlamaShape
+from engine.kinds import HEAD_FORMAT, default_features, is_head_config
+from engine.networks.llama_shape import LlamaShape, refusal
 from engine.places import PICKLE
 
 LARGEST = {"num_hidden_layers": 64, "hidden_size": 2**16, "head_dim": 2**16, "max_position_embeddings": 2**24}

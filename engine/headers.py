@@ -19,9 +19,10 @@ from engine.gguf_files import FAMILIES, READ, model_config, on_grid
 from engine.gguf_header import GgufHeader, Truncated, read_gguf
 from engine.gguf_tokeniser import check_roles, tokeniser
 from engine.headers_folder import of_files
-from engine.kinds import KINDS, obstacle
+from engine.kinds import obstacle
 from engine.model_facts import Headers, HeadFacts, window_of
 from engine.model_files import Folder, on_hub
+from engine.networks.llama_shape import KINDS
 from engine.places import EMBEDDED_NAME, HUB_ID, first_line
 from engine.tokens import Tokens
 

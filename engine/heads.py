@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from engine.eagle3 import HeadConfig, Weights
     from engine.fetch import Progress
     from engine.loaded import Loaded
-    from engine.model import Cache, Network
+    from engine.networks.kv_cache import Cache
+    from engine.networks.model import Network
 
 BUNDLED = Path(__file__).parent.parent / "assets" / "head"
 """The head that was trained for the default model."""
@@ -67,8 +68,8 @@ def find_head(drafter: str, target: str, offline: bool, progress: Progress) -> P
 
 def load_head(folder: Path, target: Loaded, threads: int) -> ReadyHead:
     """Raises LoadError where the head does not fit the target, or its files are not what they should be."""
-    from engine.devices import moved
     from engine.head_files import read_head
+    from engine.networks.devices import moved
 
     network = target.network
     file = read_head(folder, *sizes(network, target.name))
@@ -103,8 +104,8 @@ def _head(
 ) -> Head:
     import torch
 
-    from engine.devices import moved
     from engine.head import TorchHead
+    from engine.networks.devices import moved
     from engine.networks.native_llama import NativeLlama
 
     if isinstance(network, NativeLlama):

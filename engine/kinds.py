@@ -6,27 +6,6 @@ from typing import Any
 
 KNOWN_LAYERS = {"full_attention", "sliding_attention"}
 
-KINDS = ("llama", "mistral", "qwen2", "qwen3")
-STATIC_ROPES = ("default", "linear", "llama3", "yarn")
-"""Rotations that depend on the position alone. In the others (dynamic, longrope) the speeds change with the length of
-the text, and with them every key that a cache already holds."""
-
-
-def refusal(config: dict[str, Any]) -> str | None:
-    """Why a model cannot run here, as a phrase, or None where it can. config: as transformers' `to_dict` gives it."""
-    rope = config.get("rope_parameters") or {}
-    heads, kv_heads = config.get("num_attention_heads") or 0, config.get("num_key_value_heads") or 0
-    checks = (
-        (config.get("model_type") in KINDS, f"its kind is {config.get('model_type')}"),
-        (config.get("hidden_act") == "silu", f"its activation is {config.get('hidden_act')}"),
-        (not config.get("quantization_config"), "its weights are quantised"),
-        (rope.get("rope_type", "default") in STATIC_ROPES, f"its rotation is {rope.get('rope_type')}"),
-        (float(rope.get("partial_rotary_factor") or 1.0) == 1.0, "it rotates a part of each head"),
-        (heads and kv_heads and heads % kv_heads == 0, f"{kv_heads} key heads are shared by {heads} heads"),
-        ((config.get("head_dim") or 2) % 2 == 0, f"its heads have {config.get('head_dim')} dimensions"),
-    )
-    return next((reason for passed, reason in checks if not passed), None)
-
 
 TRANSFORMERS = frozenset(
     [

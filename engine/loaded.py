@@ -13,8 +13,8 @@ from engine.places import Place
 from engine.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from engine.linear import Kind
-    from engine.model import Network
+    from engine.networks.linear import Kind
+    from engine.networks.model import Network
 
 NF4_NOTE = (
     "NF4 rounds this model's own 4-bit weights a second time, which costs so small a model much of its quality: "
@@ -49,7 +49,7 @@ def chosen(quant: str, place: Place, where: Any, shape: tuple[int, int], compute
 
     shape: of a typical layer. compute: what NF4 multiplies in, as `EngineConfig.compute`.
     """
-    from engine.linear import KINDS, computing, refusal
+    from engine.networks.linear import KINDS, computing, refusal
     from engine.quickest import quickest
 
     if quant == "gguf" and not place.tiles:
@@ -92,7 +92,7 @@ def _is_exact(network: Network, place: Place, kind: Kind, threads: int) -> bool:
     import torch
 
     from engine.exactness import remembered
-    from engine.llama import LeanLlama
+    from engine.networks.llama import LeanLlama
 
     folder = _memory()
     if not isinstance(network, LeanLlama) or folder is None or network.device.type != "cpu":

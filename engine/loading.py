@@ -21,8 +21,8 @@ from engine.text.tokenizer import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:
     from engine.kernels.build import Kernels
-    from engine.linear import Kind, Linear
-    from engine.model import Network
+    from engine.networks.linear import Kind, Linear
+    from engine.networks.model import Network
 
 log = logging.getLogger(__name__)
 
@@ -162,9 +162,9 @@ def _network(place: Place, kind: Kind, where: Any) -> tuple[Network, Any]:
     """A network, lean where its family is known, and the model's generation config. Raises LoadError."""
     import torch
 
-    from engine.devices import moved
-    from engine.llama_shape import refusal
-    from engine.model import TransformersNetwork
+    from engine.networks.devices import moved
+    from engine.networks.llama_shape import refusal
+    from engine.networks.transformers_network import TransformersNetwork
 
     # What is quantised comes in whole, and need not fit the device whole: it proves itself here, and goes layer by layer.
     here = torch.device("cpu") if kind.requantises else where
@@ -198,10 +198,10 @@ def _lean(config: Any, weights: dict[str, Any], kind: Kind, where: Any, here: An
     """
     import torch
 
-    from engine.devices import moved
-    from engine.linear import Dense
-    from engine.llama import LeanLlama
-    from engine.llama_shape import LlamaShape
+    from engine.networks.devices import moved
+    from engine.networks.linear import Dense
+    from engine.networks.llama import LeanLlama
+    from engine.networks.llama_shape import LlamaShape
 
     form = _dtype(kind, where)
     matrices: dict[int, tuple[Any, Any]] = {}
@@ -247,7 +247,7 @@ def _read(place: Place, kind: Kind, where: Any, here: Any) -> Any:
     """The transformers model on the device `here`, in the number format of the device `where`. Raises LoadError."""
     from transformers import AutoModelForCausalLM
 
-    from engine.devices import moved
+    from engine.networks.devices import moved
 
     try:
         model, about = AutoModelForCausalLM.from_pretrained(
@@ -268,7 +268,7 @@ def _read(place: Place, kind: Kind, where: Any, here: Any) -> Any:
 
 def _dtype(kind: Kind, where: Any) -> Any:
     """The number format of everything but the linear layers, which is theirs too where they are dense."""
-    from engine.linear import DTYPES
+    from engine.networks.linear import DTYPES
 
     return DTYPES.get(kind.name, DTYPES[pick_dtype(where)])
 
@@ -281,7 +281,7 @@ def _requantised(model: Any, kind: Kind, where: Any) -> int:
     """
     import torch
 
-    from engine.devices import moved
+    from engine.networks.devices import moved
 
     class Swapped(torch.nn.Module):
         def __init__(self, linear: Linear) -> None:
@@ -306,7 +306,8 @@ def _attends_rightly(model: Any) -> bool:
     """Switches to our attention; whether the output stays what it was. An architecture may want more than we do."""
     from transformers import AttentionInterface
 
-    from engine.model import TransformersNetwork, attend_spans
+    from engine.networks.attention import attend_spans
+    from engine.networks.transformers_network import TransformersNetwork
 
     usual = _usual(model)
     AttentionInterface.register(ATTENTION, attend_spans)
@@ -322,7 +323,7 @@ def _usual(model: Any) -> Any:
     """Logits of a transformers model, as it comes, on `_probe`."""
     import torch
 
-    from engine.devices import fetched, sent
+    from engine.networks.devices import fetched, sent
 
     ids = _probe(model.config.get_text_config().vocab_size)
     with torch.inference_mode():
@@ -331,7 +332,8 @@ def _usual(model: Any) -> Any:
 
 def _gives(network: Network, usual: Any) -> bool:
     """Whether these are the network's logits on `_probe`, up to what 16-bit kernels may differ by."""
-    from engine.model import Cache, Model, Request
+    from engine.networks.kv_cache import Cache
+    from engine.networks.model import Model, Request
 
     ids = _probe(network.vocab_size)
     try:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.config import Detail
 from engine.events import Choice, RecoveryDetail, TokenDetail
-from engine.model import RawProbs
+from engine.networks.model import RawProbs
 from engine.verify import Proposal, Rows, Verdict
 
 TOP = 5

@@ -14,8 +14,9 @@ from engine.eagle3 import FIRST, HeadConfig, Weights, feature_norms, fed
 from engine.errors import LoadError
 from engine.kernels.build import Kernels, Layer, Linear, Row, Shape
 from engine.kernels.packing import GROUP, LANES, Array, interleaved, quantised, tiles
-from engine.llama_shape import rope_tables
-from engine.model import BLOCK, PREFILL_CHUNK, Cache
+from engine.networks.kv_cache import BLOCK, Cache
+from engine.networks.model import PREFILL_CHUNK
+from engine.networks.rope import rope_tables
 
 BITS = {"fc": 4, "qkv": 4, "out": 4, "gate_up": 4, "down": 4, "lm_head": 4}
 """How fine each matrix is kept. A draft step is as long as its weights are, and 8 bits made no more drafts stand."""

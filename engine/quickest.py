@@ -12,7 +12,7 @@ import torch
 
 from engine.hardware import linear_key
 from engine.kernels.packing import GROUP, Blocks
-from engine.linear import KINDS, Linear
+from engine.networks.linear import KINDS, Linear
 from engine.storage.json_cache import remember
 
 WORK = ((1, 32), (4, 32), (64, 4))

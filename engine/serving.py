@@ -17,7 +17,8 @@ from engine.memory import MIB
 if TYPE_CHECKING:
     from engine.costs import Costs
     from engine.drafters import Drafter
-    from engine.model import Cache, CachePool, Model
+    from engine.networks.kv_cache import Cache, CachePool
+    from engine.networks.model import Model
     from engine.pair import Pair
 
 Inexact = Literal["", "device", "transformers", "kernel"]
@@ -120,7 +121,8 @@ def _model_drafter(pair: Pair, model: Model, cache: Cache, messages: Sequence[Me
 
 def begin(config: EngineConfig, pair: Pair, number: int) -> Serving:
     """Makes the first passes, which are slow, and times the next ones. On the engine thread, while nothing else computes."""
-    from engine.model import BLOCK, Cache, CachePool, Model, Request
+    from engine.networks.kv_cache import BLOCK, Cache, CachePool
+    from engine.networks.model import Model, Request
     from engine.warm_up import warm_up
 
     set_threads(pair)
@@ -153,7 +155,7 @@ def set_threads(pair: Pair) -> None:
 def _measured(pair: Pair, model: Model, draft_model: Model | None) -> Costs:
     """What the controller should know before the first round."""
     from engine.drafters.ngram import ACCEPTANCE, DRAFT_S
-    from engine.model import Cache
+    from engine.networks.kv_cache import Cache
     from engine.warm_up import measure
 
     drafters: list[Drafter] = [pair.head.drafter(Cache())] if pair.head else []

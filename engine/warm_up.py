@@ -10,7 +10,8 @@ from time import perf_counter
 from engine.config import MAX_K, Rule, SamplingParams
 from engine.costs import Costs
 from engine.drafters import Drafter
-from engine.model import Cache, Model, Request
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model, Request
 from engine.rng import Dice
 
 CONTEXT, SHORT_CONTEXT = 256, 16

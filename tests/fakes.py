@@ -20,7 +20,9 @@ from engine.drafters import Drafter, always
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.engine import Engine, Pair
 from engine.events import Event, Finished
-from engine.model import Cache, Model, Span
+from engine.networks.attention import Span
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 from engine.verify import Proposal
 

@@ -20,7 +20,8 @@ from engine.bench.prompts import Prompt
 from engine.config import EMBEDDED, Message
 from engine.errors import EngineError, LoadError
 from engine.loading import Loaded, load
-from engine.model import Cache, Model, Request
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model, Request
 
 EXAMPLES = Path(__file__).parents[2] / "assets" / "examples.json"
 

@@ -18,7 +18,7 @@ from engine.errors import EngineError
 from engine.lab.machine import buffer_bytes
 
 if TYPE_CHECKING:
-    from engine.model import Model
+    from engine.networks.model import Model
 
 CONTEXTS = (200, 1000)
 MAX_ROWS = 16
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.repeats < 1:
         raise EngineError("--repeats must be at least 1.")
     from engine import loading
-    from engine.model import Model
+    from engine.networks.model import Model
 
     threads = args.threads or loading.default_threads()
     loaded = loading.load(
@@ -77,7 +77,8 @@ def measure(model: Model, repeats: int, buffer: int, report: Callable[[str], Non
     """
     import torch
 
-    from engine.model import Cache, Request
+    from engine.networks.kv_cache import Cache
+    from engine.networks.model import Request
 
     memory = torch.ones(buffer // 4, device=model.network.device)
     ids = [1 + 7 * i % (model.vocab_size - 1) for i in range(max(CONTEXTS) + MAX_ROWS)]

@@ -142,7 +142,7 @@ def load(folder: Path, dtype: str, device: str) -> Any:
     import torch
     import transformers
 
-    from engine.devices import moved
+    from engine.networks.devices import moved
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -183,7 +183,7 @@ def play(model: Any, job: Job, lookup: int | None = None) -> Turn:
     """One greedy reply of exactly job.tokens tokens. Raises EngineError."""
     import torch
 
-    from engine.devices import sent
+    from engine.networks.devices import sent
 
     ids = sent([job.ids], model.device)[0][None]
     arrivals = Arrivals()

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from engine.config import SamplingParams
 from engine.drafters import GoOn, Offer, always
-from engine.model import Cache, Model, Request
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model, Request
 from engine.rng import Dice, Purpose
 from engine.sampling import likeliest, probabilities
 from engine.verify import Proposal

@@ -18,7 +18,8 @@ from torch import Tensor
 from engine.config import SamplingParams
 from engine.drafters import GoOn, Offer, always
 from engine.eagle3 import HeadConfig
-from engine.model import PREFILL_CHUNK, Cache, common_prefix
+from engine.networks.kv_cache import Cache, common_prefix
+from engine.networks.model import PREFILL_CHUNK
 from engine.rng import Dice, Purpose
 from engine.sampling import probabilities
 from engine.verify import Proposal

@@ -14,7 +14,8 @@ from torch import Tensor
 from engine.config import Message, SamplingParams
 from engine.drafters import GoOn, Offer, always
 from engine.errors import InvalidParams
-from engine.model import Cache, Model, Request, common_prefix
+from engine.networks.kv_cache import Cache, common_prefix
+from engine.networks.model import Model, Request
 from engine.rng import Dice
 from engine.text.detokenizer import LONGEST_CHARACTER
 from engine.text.tokenizer import Tokenizer

@@ -25,7 +25,8 @@ from engine.lab.prompts import users
 from engine.lab.rig import Measurement, Pairs, Rig
 from engine.lab.specs import FIXED_K, RATE_TOKENS
 from engine.lab.values import AUTO, PLAIN, SPECULATIVE, Point
-from engine.model import Cache, Model
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model
 from engine.stats import Summary, ratio, summarise
 
 SERIES: dict[str, int | None] = {PLAIN: 0, SPECULATIVE: FIXED_K, AUTO: None}

@@ -13,7 +13,7 @@ from engine.errors import EngineError
 from engine.events import Event, Finished, FinishReason
 from engine.lab.rig import Measurement, Pairs, Rig
 from engine.lab.values import Point
-from engine.model import Cache
+from engine.networks.kv_cache import Cache
 from engine.stats import Summary, summarise
 
 WARM_UP_TOKENS = 12

@@ -9,7 +9,7 @@ from typing import Protocol
 from engine.costs import Costs
 from engine.drafters import Drafter
 from engine.lab.values import Point
-from engine.model import Model
+from engine.networks.model import Model
 from engine.text.tokenizer import Tokenizer
 
 Pairs = tuple[tuple[str, str], ...]

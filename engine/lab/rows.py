@@ -18,7 +18,8 @@ from engine.lab.estimate import estimate
 from engine.lab.machine import buffer_bytes, free_bytes
 from engine.lab.rig import Measurement, Pairs, Rig
 from engine.lab.values import MEASURED, Point
-from engine.model import Cache, Request
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Request
 
 CONTEXT = 64
 """Tokens before the rows. Few, so that the pass is about the weights; attention to a long text would add to each row."""

@@ -13,8 +13,9 @@ from torch import Tensor
 from engine.errors import LoadError
 from engine.kernels.build import Kernels, Layer, Linear, Row, Shape
 from engine.kernels.packing import GROUP, LANES, TILE_BYTES
-from engine.llama_shape import LlamaShape, rope_tables
-from engine.model import Span, feature_layers, keep_features
+from engine.networks.attention import Span, feature_layers, keep_features
+from engine.networks.llama_shape import LlamaShape
+from engine.networks.rope import rope_tables
 
 TABLE = 1024
 """Positions whose rotations are computed together."""

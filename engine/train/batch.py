@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from engine.config import SamplingParams
-from engine.devices import fetched
-from engine.model import Cache, Model, Request
+from engine.networks.devices import fetched
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model, Request
 from engine.rng import inverse_cdf
 from engine.sampling import probabilities
 from engine.train.dialogues import Dialogue

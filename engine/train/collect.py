@@ -14,7 +14,8 @@ from engine.config import Message, SamplingParams
 from engine.errors import EngineError
 from engine.heads import sizes
 from engine.loading import load
-from engine.model import Model, common_prefix
+from engine.networks.kv_cache import common_prefix
+from engine.networks.model import Model
 from engine.text.tokenizer import Tokenizer
 from engine.train.batch import Spoken, Talk, Turn, play
 from engine.train.dialogues import Dialogue, append_dialogues, read_dialogues

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.devices import fetched
 from engine.errors import EngineError
-from engine.model import Cache, Model, Request
+from engine.networks.devices import fetched
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model, Request
 from engine.train.dialogues import Dialogue, digest, line_of, parsed
 
 Array = np.ndarray[Any, Any]

@@ -392,7 +392,7 @@ def run(args: argparse.Namespace) -> None:
     """Raises EngineError."""
     from engine.hardware import default_threads
     from engine.loading import load
-    from engine.model import Model
+    from engine.networks.model import Model
     from engine.places import find
 
     def report(line: str) -> None:

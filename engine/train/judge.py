@@ -177,7 +177,7 @@ def run(args: argparse.Namespace) -> None:
 def _replies(args: argparse.Namespace, store: FeatureStore, prompts: Sequence[Prompt]) -> list[tuple[str, Entry]]:
     """The target's greedy replies with their categories, those that the store lacks written first."""
     from engine.loading import load
-    from engine.model import Model
+    from engine.networks.model import Model
 
     loaded = load(args.model, threads=args.threads, offline=args.offline, progress=silent)
     asked = {tuple(loaded.tokenizer.encode_chat([Message("user", p.text)])): p.category for p in prompts}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine import eagle3
 from engine.eagle3 import HeadConfig, Weights
-from engine.llama_shape import rope_tables
+from engine.networks.rope import rope_tables
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import EngineError
-from engine.llama_shape import LlamaShape, refusal
+from engine.networks.llama_shape import LlamaShape, refusal
 from engine.places import Place
 
 

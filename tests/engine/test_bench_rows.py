@@ -16,9 +16,10 @@ from engine.bench import __main__ as bench
 from engine.bench import contexts, rows
 from engine.bench.prompts import Prompt
 from engine.config import DecodingParams, Message, SamplingParams
-from engine.llama_shape import LlamaShape
-from engine.model import Model, TransformersNetwork
+from engine.networks.llama_shape import LlamaShape
+from engine.networks.model import Model
 from engine.networks.native_llama import NativeLlama
+from engine.networks.transformers_network import TransformersNetwork
 from engine.stream import Stream
 from tests.engine.test_native import SHAPE, tiny_llama
 from tests.fakes import FakeLoaded, FakeNetwork, byte_tokenizer, fake_engine, hashed_logits

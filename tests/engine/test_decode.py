@@ -30,7 +30,8 @@ from engine.events import (
     RoundKind,
     Source,
 )
-from engine.model import Cache, Model
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model
 from engine.rng import Dice, Purpose
 from engine.sampling import probabilities
 from engine.stats import summarise

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from engine import devices, hardware
-from engine.linear import DTYPES, KINDS, Int8, Nf4, computing
+from engine import hardware
+from engine.networks import devices
+from engine.networks.linear import DTYPES, KINDS, Int8, Nf4, computing
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = [path.relative_to(ROOT) for path in sorted((ROOT / "engine").rglob("*.py")) if path.stem != "devices"]
@@ -168,7 +169,7 @@ def test_other_kinds_multiply_as_they_are() -> None:
 
 PRODUCTS = """
 import sys, numpy as np, torch
-from engine.linear import KINDS
+from engine.networks.linear import KINDS
 from tests.engine.test_linear import activations, gguf_blocks
 torch.set_num_threads(1)
 blocks, x = gguf_blocks("Q4_1", 64, 8), activations(5, 256)

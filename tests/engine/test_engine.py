@@ -15,7 +15,8 @@ from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingP
 from engine.engine import MAX_ACTIVE, Engine, Pair, State
 from engine.errors import Busy, ContextFull, InvalidParams, LoadError, NotReady
 from engine.events import Event, Finished, FinishReason, Prefilled, Round
-from engine.model import Cache, Model
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model
 from engine.warm_up import measure
 from tests.fakes import END, FakeNetwork, fake_engine, finished, hashed_logits, noisy, say
 

@@ -14,7 +14,8 @@ from engine.drafters import Drafter
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.fetch import GEMMA, fetched
-from engine.model import Cache, Model, Request
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model, Request
 from tests import fakes
 from tests.engine.test_gguf_files import GEMMA as SHAPE
 from tests.engine.test_gguf_files import load

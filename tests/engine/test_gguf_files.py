@@ -19,7 +19,8 @@ from engine.config import Message
 from engine.errors import LoadError
 from engine.gguf_files import GRID, READ
 from engine.gguf_rope import speeds
-from engine.model import Cache, Model, Request
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model, Request
 from tests.engine import tiny_ggufs
 from tests.engine.tiny_ggufs import LAYERS, MEANING, ROWS, random_model, write, write_model, write_quantised
 

@@ -15,8 +15,8 @@ from engine.config import Rule, SamplingParams
 from engine.drafters import Offer
 from engine.drafters.head import Head, HeadDrafter
 from engine.errors import LoadError
-from engine.model import Cache
 from engine.native_head import NativeHead
+from engine.networks.kv_cache import Cache
 from engine.rng import Dice, Purpose
 from engine.sampling import probabilities
 from engine.verify import Proposal, verify

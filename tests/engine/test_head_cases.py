@@ -24,7 +24,9 @@ from engine.events import Event, FinishReason, KReason, Outcome, Round
 from engine.head import TorchHead
 from engine.head_files import read_head, write_head
 from engine.heads import load_head
-from engine.model import Cache, CachePool, Model, Span
+from engine.networks.attention import Span
+from engine.networks.kv_cache import Cache, CachePool
+from engine.networks.model import Model
 from engine.places import Place
 from engine.text.tokenizer import Tokenizer
 from engine.train.target import read_target

@@ -24,7 +24,8 @@ from engine.lab.rig import Measurement
 from engine.lab.rows import compute_slope
 from engine.lab.specs import DEFAULTS
 from engine.lab.values import AUTO, OWN, PLAIN, PREDICTED, SPECULATIVE, Failed, Kind, Name, Point, Report, Result, Step
-from engine.model import Cache, Model
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model
 from tests.engine.test_race import VOCAB, Gate, language
 from tests.fakes import fake_engine, finished, noisy, say
 

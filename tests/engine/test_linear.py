@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine import linear, quickest
+from engine import quickest
 from engine.config import QUANTS, EngineConfig
 from engine.errors import InvalidParams, LoadError
 from engine.kernels.packing import Blocks, interleaved, joined, read_blocks, rows, separated, tiles, untiled
-from engine.linear import KINDS, Grid, Linear, refusal
+from engine.networks import linear
+from engine.networks.linear import KINDS, Grid, Linear, refusal
 from engine.storage.json_cache import read_record, remember, write_record
 
 CPU = torch.device("cpu")

@@ -20,11 +20,15 @@ from engine.convert import read_tiles
 from engine.errors import EngineError, LoadError
 from engine.kernels import build as native
 from engine.kernels.packing import Blocks
-from engine.linear import Dense, Linear, Weight, values
-from engine.llama import LeanLlama, attend, reach, rms_norm
-from engine.llama_shape import LlamaShape, refusal, rope_tables
-from engine.model import Cache, Model, Request, Span, TransformersNetwork, attend_spans
+from engine.networks.attention import Span, attend_spans
+from engine.networks.kv_cache import Cache
+from engine.networks.linear import Dense, Linear, Weight, values
+from engine.networks.llama import LeanLlama, attend, reach, rms_norm
+from engine.networks.llama_shape import LlamaShape, refusal
+from engine.networks.model import Model, Request
 from engine.networks.native_llama import NativeLlama
+from engine.networks.rope import rope_tables
+from engine.networks.transformers_network import TransformersNetwork
 
 VOCAB = 50
 SIZES = {

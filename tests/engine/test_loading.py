@@ -14,13 +14,16 @@ import numpy as np
 import pytest
 import torch
 
-from engine import hardware, linear, loading, places
+from engine import hardware, loading, places
 from engine import loaded as loaded_module
 from engine.config import Message
 from engine.convert import converted, unpermuted
 from engine.errors import InvalidParams, LoadError
-from engine.llama import LeanLlama
-from engine.model import Cache, Model, Request, TransformersNetwork
+from engine.networks import linear
+from engine.networks.kv_cache import Cache
+from engine.networks.llama import LeanLlama
+from engine.networks.model import Model, Request
+from engine.networks.transformers_network import TransformersNetwork
 from tests.engine import tokenisers
 
 HEADS, KV_HEADS, HEAD_DIM, LAYERS, MLP = 4, 2, 16, 2, 96
@@ -312,10 +315,12 @@ def test_an_architecture_that_wants_more_of_attention_than_we_do_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model whose layers call our attention without saying which caches to use would give nonsense, silently."""
-    from engine.model import attend_spans
+    from engine.networks.attention import attend_spans
 
     edit_config(folder, hidden_act="gelu")  # so that it runs on transformers
-    monkeypatch.setattr("engine.model.attend_spans", lambda *args, spans=(), **rest: attend_spans(*args, **rest))
+    monkeypatch.setattr(
+        "engine.networks.model.attend_spans", lambda *args, spans=(), **rest: attend_spans(*args, **rest)
+    )
     with pytest.raises(LoadError, match="which Greenlight cannot run"):
         load(folder)
 
@@ -330,7 +335,7 @@ def test_a_model_that_only_looks_like_the_family_runs_on_transformers(
     folder: Path, tiny: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lean network proves itself on each model: one that computes something else is not taken."""
-    monkeypatch.setattr("engine.llama.rotated", lambda heads, cosine, sine: heads)
+    monkeypatch.setattr("engine.networks.llama.rotated", lambda heads, cosine, sine: heads)
     loaded = load(folder)
     assert type(loaded.network) is TransformersNetwork and not loaded.exact
     ids = [5, 9, 17, 33]

@@ -19,7 +19,8 @@ from engine.drafters.both import Both
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.events import Finished, KReason, Outcome, Prefilled, Round, RoundKind
-from engine.model import Cache, Model
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model
 from engine.rng import Dice, Purpose
 from engine.verify import Proposal, verify
 from tests.engine.simulate import NO_DECISION

@@ -11,17 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import EngineError
-from engine.model import (
-    BLOCK,
-    PREFILL_CHUNK,
-    Cache,
-    CachePool,
-    Model,
-    Request,
-    TransformersNetwork,
-    attend_spans,
-    common_prefix,
-)
+from engine.networks.attention import attend_spans
+from engine.networks.kv_cache import BLOCK, Cache, CachePool, common_prefix
+from engine.networks.model import PREFILL_CHUNK, Model, Request
+from engine.networks.transformers_network import TransformersNetwork
 from tests.fakes import FakeNetwork, hashed_logits
 
 VOCAB = 50

@@ -36,9 +36,12 @@ from engine.kernels.packing import (
     rounded,
     tiles,
 )
-from engine.llama_shape import LlamaShape
-from engine.model import Cache, Model, Request, TransformersNetwork, attend_spans
+from engine.networks.attention import attend_spans
+from engine.networks.kv_cache import Cache
+from engine.networks.llama_shape import LlamaShape
+from engine.networks.model import Model, Request
 from engine.networks.native_llama import NativeLlama
+from engine.networks.transformers_network import TransformersNetwork
 from tests.fakes import FakeNetwork, hashed_logits
 
 COMPILER = next(filter(None, map(shutil.which, native.COMPILERS)), None)

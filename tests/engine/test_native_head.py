@@ -9,8 +9,8 @@ import engine.kernels.build as native
 from engine.eagle3 import FIRST, Weights
 from engine.kernels.build import Kernels
 from engine.kernels.packing import quantised
-from engine.model import Cache
 from engine.native_head import BITS, NativeHead
+from engine.networks.kv_cache import Cache
 from tests.engine.tiny_heads import (
     DRAFT_VOCAB,
     HIDDEN,

@@ -20,7 +20,8 @@ from engine.drafters.draft_model import DraftModelDrafter
 from engine.engine import Engine, State
 from engine.errors import ContextFull, InvalidParams
 from engine.events import Event, FinishReason, KReason, Outcome, Prefilled, Round
-from engine.model import Cache, Model
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model
 from engine.verify import residual
 from tests.engine import tokenisers
 from tests.engine.tiny_folders import write_folder
@@ -176,7 +177,7 @@ def test_of_a_long_prompt_only_a_chunks_rows_are_in_memory_and_no_logits(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """100,000 tokens would be read in the same passes: their number grows, not their size."""
-    from engine.model import PREFILL_CHUNK
+    from engine.networks.model import PREFILL_CHUNK
 
     passes: list[tuple[int, int]] = []
     real = Model._pass

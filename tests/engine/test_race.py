@@ -18,7 +18,8 @@ from engine.drafters.ngram import NgramDrafter
 from engine.engine import Engine, Pair, State
 from engine.errors import Busy, ContextFull, InvalidParams, NotReady
 from engine.events import Event, Finished, FinishReason, KReason, Prefilled, Prefilling, Round, RoundKind
-from engine.model import PREFILL_CHUNK, Cache, Model, Request
+from engine.networks.kv_cache import Cache
+from engine.networks.model import PREFILL_CHUNK, Model, Request
 from engine.race import TURN_S, Race, Turn, following, play
 from tests.fake_engine import Script
 from tests.fake_engine import play as scripted

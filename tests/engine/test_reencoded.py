@@ -27,7 +27,8 @@ from engine.drafters.reencoded import (
 )
 from engine.events import Event, FinishReason, KReason, Outcome, Round
 from engine.fetch import GEMMA, fetched
-from engine.model import Cache, Model
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model
 from engine.rng import Dice, Purpose
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 from engine.verify import Proposal

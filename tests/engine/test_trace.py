@@ -33,7 +33,8 @@ from engine.events import (
     TokenDecision,
     TokenDetail,
 )
-from engine.model import Cache, Model
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model
 from engine.stats import Tally, summarise
 from engine.stopping import cut_at_stop_strings, cut_round
 from tests.fake_engine import Script, play, tokens_of

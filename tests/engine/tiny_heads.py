@@ -14,8 +14,8 @@ from engine.drafters import Offer
 from engine.drafters.head import Head, HeadDrafter
 from engine.eagle3 import HeadConfig, Weights
 from engine.head import TorchHead
-from engine.llama_shape import LlamaShape
-from engine.model import Cache
+from engine.networks.kv_cache import Cache
+from engine.networks.llama_shape import LlamaShape
 from engine.rng import Dice
 from engine.verify import Proposal
 

@@ -68,9 +68,9 @@ def begin() -> None:
     from engine.drafters.head import HeadDrafter
     from engine.drafters.ngram import NgramDrafter
     from engine.drafters.reencoded import ReencodedDrafter
-    from engine.llama import LeanLlama
-    from engine.model import TransformersNetwork
+    from engine.networks.llama import LeanLlama
     from engine.networks.native_llama import NativeLlama
+    from engine.networks.transformers_network import TransformersNetwork
     from tests.fakes import FakeNetwork
 
     for network in (LeanLlama, NativeLlama, TransformersNetwork, FakeNetwork):

@@ -19,7 +19,8 @@ from engine.engine import Engine
 from engine.events import Prefilled
 from engine.fetch import Progress
 from engine.lab.values import Name, Result
-from engine.model import Cache, Model
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model
 from engine.pair import Pair, load_pair
 from tests.engine import tokenisers
 from tests.engine.simulate import World, simulate

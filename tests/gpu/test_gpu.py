@@ -18,15 +18,17 @@ import transformers
 
 from engine import loading
 from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
-from engine.devices import fetched, moved, sent
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.head import HeadDrafter
 from engine.drafters.reencoded import ReencodedDrafter
 from engine.engine import Engine, State
 from engine.events import Finished, FinishReason, Round
 from engine.head import TorchHead
-from engine.linear import KINDS, Nf4, refusal
-from engine.model import Cache, Model, Request, Span
+from engine.networks.attention import Span
+from engine.networks.devices import fetched, moved, sent
+from engine.networks.kv_cache import Cache
+from engine.networks.linear import KINDS, Nf4, refusal
+from engine.networks.model import Model, Request
 from tests.engine import tiny_heads, tokenisers
 from tests.engine.tokenisers import CHATML
 from tests.fakes import finished, run

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.config import SamplingParams
-from engine.model import Model, Span, keep_features
+from engine.networks.attention import Span, keep_features
+from engine.networks.model import Model
 from engine.train.batch import CIRCLE, LONGEST_PERIOD, Spoken, Talk, Turn, play, turns_in_circles
 from tests.fakes import FakeNetwork, hashed_logits
 

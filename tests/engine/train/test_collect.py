@@ -12,7 +12,8 @@ import pytest
 from torch import Tensor
 
 from engine.config import Message
-from engine.model import Model, Span, keep_features
+from engine.networks.attention import Span, keep_features
+from engine.networks.model import Model
 from engine.train import collect as module
 from engine.train.__main__ import main
 from engine.train.collect import TEMPERATURES, collect, trim

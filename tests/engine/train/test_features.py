@@ -10,7 +10,8 @@ import pytest
 from torch import Tensor
 
 from engine.errors import EngineError
-from engine.model import Model, Span, keep_features
+from engine.networks.attention import Span, keep_features
+from engine.networks.model import Model
 from engine.train.dialogues import Dialogue
 from engine.train.features import FeatureStore, fill
 from tests.fakes import FakeNetwork, hashed_logits

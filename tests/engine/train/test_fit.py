@@ -21,7 +21,8 @@ from engine.head import TorchHead
 from engine.head_files import HeadFile, read_head
 from engine.heads import load_head
 from engine.loading import load
-from engine.model import Cache, Model, Request
+from engine.networks.kv_cache import Cache
+from engine.networks.model import Model, Request
 from engine.places import Place
 from engine.train import fit
 from engine.train.__main__ import main

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.drafters.head import HeadDrafter
 from engine.eagle3 import HeadConfig
-from engine.model import Cache
+from engine.networks.kv_cache import Cache
 from engine.train.network import Example, Step, Trainee, loss
 from tests.engine.tiny_heads import (
     HIDDEN,

@@ -14,12 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.devices import moved
 from engine.errors import LoadError
 from engine.kernels.packing import Blocks, joined, rows
-from engine.linear import Builder, Dense, Linear, Weight
-from engine.llama_shape import LlamaShape, rope_tables
-from engine.model import Span, feature_layers, keep_features
+from engine.networks.attention import Span, feature_layers, keep_features
+from engine.networks.devices import moved
+from engine.networks.linear import Builder, Dense, Linear, Weight
+from engine.networks.llama_shape import LlamaShape
+from engine.networks.rope import rope_tables
 
 KEYS = 512
 """Keys that torch's CPU attention takes at a time. Whole blocks of them, and at least MULTIPLE rows, keep it to one order
