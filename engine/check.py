@@ -20,7 +20,7 @@ from engine.errors import InvalidParams, LoadError
 from engine.fetch import Progress
 from engine.findings import Finding, Refused, Verdict, found, worst, worst_first
 from engine.headers import Headers, read_headers
-from engine.heads import BUNDLED
+from engine.heads.load import BUNDLED
 from engine.memory import MIB, Machine, this_machine
 from engine.pairs import resolved
 from engine.storage.cache_folder import cache_folder

@@ -11,7 +11,8 @@ from typing import Any
 from engine import tokens as tokens_of
 from engine.errors import LoadError
 from engine.findings import Finding, Refused, found
-from engine.kinds import is_head_config, obstacle
+from engine.heads.config import is_head_config
+from engine.kinds import obstacle
 from engine.model_facts import Headers, HeadFacts, window_of
 from engine.model_files import Files, json_of
 from engine.networks.llama_shape import KINDS, refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.findings import Finding
-from engine.kinds import default_features
+from engine.heads.config import default_features
 from engine.tokens import Tokens
 
 

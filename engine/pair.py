@@ -12,7 +12,7 @@ from engine.errors import LoadError
 from engine.fetch import Progress
 
 if TYPE_CHECKING:
-    from engine.heads import ReadyHead
+    from engine.heads.load import LoadedHead
     from engine.loaded import Loaded
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Pair:
     target: Loaded
     drafter: Loaded | None = None
     threads: int = 1
-    head: ReadyHead | None = None
+    head: LoadedHead | None = None
     note: str = ""
     reencoded: bool = False
     torch_threads: int | None = None
@@ -65,7 +65,8 @@ def load_pair(config: EngineConfig, progress: Progress) -> Pair:
 
 
 def _with_drafter(config: EngineConfig, target: Loaded, threads: int, progress: Progress) -> Pair:
-    from engine import heads, loading
+    from engine import loading
+    from engine.heads import load as heads
 
     if (folder := heads.find_head(config.drafter, config.target, config.offline, progress)) is not None:
         try:

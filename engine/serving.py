@@ -17,6 +17,7 @@ from engine.memory import MIB
 if TYPE_CHECKING:
     from engine.costs import Costs
     from engine.drafters import Drafter
+    from engine.heads.load import LoadedHead
     from engine.networks.kv_cache import Cache, CachePool
     from engine.networks.model import Model
     from engine.pair import Pair
@@ -101,11 +102,17 @@ class Serving:
         if name == "none":
             return None
         if name in ("head", "both") and self.pair.head is not None:
-            head = self.pair.head.drafter(own_cache("head"))
+            head = _head_drafter(self.pair.head, own_cache("head"))
             return head if name == "head" else Both(NgramDrafter(), head)
         if name == "draft_model" and self.draft_model is not None:
             return _model_drafter(self.pair, self.draft_model, own_cache("draft"), messages)
         return NgramDrafter()
+
+
+def _head_drafter(head: LoadedHead, cache: Cache) -> Drafter:
+    from engine.drafters.head import HeadDrafter
+
+    return HeadDrafter(head.head, cache, head.vocab_size)
 
 
 def _model_drafter(pair: Pair, model: Model, cache: Cache, messages: Sequence[Message] = ()) -> Drafter:
@@ -158,7 +165,7 @@ def _measured(pair: Pair, model: Model, draft_model: Model | None) -> Costs:
     from engine.networks.kv_cache import Cache
     from engine.warm_up import measure
 
-    drafters: list[Drafter] = [pair.head.drafter(Cache())] if pair.head else []
+    drafters: list[Drafter] = [_head_drafter(pair.head, Cache())] if pair.head else []
     if draft_model is not None:
         drafters.append(_model_drafter(pair, draft_model, Cache()))
     costs = measure(model, drafters, (("ngram", DRAFT_S),))

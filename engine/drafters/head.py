@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from engine.config import SamplingParams
 from engine.drafters import GoOn, Offer, always
-from engine.eagle3 import HeadConfig
+from engine.heads.eagle3 import Head
 from engine.networks.kv_cache import Cache, common_prefix
 from engine.networks.model import PREFILL_CHUNK
 from engine.rng import Dice, Purpose
@@ -26,37 +25,6 @@ from engine.verify import Proposal
 
 TOGETHER = 8
 """So many entries at most are run in full together; of those before them only keys and values are needed."""
-
-
-class Head(Protocol):
-    """The head's forward pass. ids int64 [draft vocabulary]: the target's id of each draft id."""
-
-    config: HeadConfig
-    ids: Tensor
-    device: torch.device
-
-    def join(self, features: Tensor) -> Tensor:
-        """[n, feature layers, hidden] -> states [n, hidden]."""
-        ...
-
-    def run(self, token_ids: Tensor, state: Tensor, begin: int, cache: Cache, keys_only: bool = False) -> Tensor:
-        """Entries begin..begin + n of tokens int64 [n] and states [n, hidden] -> states [n, hidden].
-
-        keys_only: only fill the cache; what is returned means nothing.
-        """
-        ...
-
-    def fed(self, state: Tensor) -> Tensor:
-        """What a draft step reads of the state [n, hidden] that the step before it gave."""
-        ...
-
-    def logits(self, state: Tensor) -> Tensor:
-        """[n, hidden] -> float32 [n, draft vocabulary] on the CPU."""
-        ...
-
-    def choice(self, logits: Tensor) -> tuple[int, float]:
-        """The likeliest draft id of logits [1, draft vocabulary] and its probability, no number where they hold none."""
-        ...
 
 
 class HeadDrafter:

@@ -12,7 +12,7 @@ from engine.bench.options import add_threads_option, silent, tell
 from engine.bench.progress import written
 from engine.config import Message, SamplingParams
 from engine.errors import EngineError
-from engine.heads import sizes
+from engine.heads.load import sizes
 from engine.loading import load
 from engine.networks.kv_cache import common_prefix
 from engine.networks.model import Model

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from engine.bench.options import add_threads_option, silent
 from engine.bench.progress import written
-from engine.eagle3 import FIRST, HeadConfig, Weights
 from engine.errors import EngineError
-from engine.head_files import HeadFile, read_head, write_head
+from engine.heads.eagle3 import FIRST, HeadConfig, Weights
+from engine.heads.format import HeadFile, read_head, write_head
 from engine.train.dialogues import Dialogue, digest, read_dialogues, repeated
 from engine.train.features import Entry, FeatureStore, all_layers, batches, fill, layers_option
 from engine.train.network import Example, Step, Trainee, loss

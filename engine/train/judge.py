@@ -23,7 +23,7 @@ from engine.bench.options import add_prompt_options, add_threads_option, silent,
 from engine.bench.prompts import CATEGORIES, Prompt, read_prompts
 from engine.config import Message, SamplingParams
 from engine.errors import EngineError
-from engine.head_files import HeadFile, read_head
+from engine.heads.format import HeadFile, read_head
 from engine.train.batch import Talk, Turn, play
 from engine.train.features import Array, Entry, FeatureStore
 from engine.train.fit import example, thinned

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine import eagle3
-from engine.eagle3 import HeadConfig, Weights
+from engine.heads import eagle3
+from engine.heads.eagle3 import HeadConfig, Weights
 from engine.networks.rope import rope_tables
 
 

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import engine.drafters.head as drafter_module
+import engine.heads.native_head as native_module
 import engine.kernels.build as native
-import engine.native_head as native_module
 from engine.config import Rule, SamplingParams
 from engine.drafters import Offer
-from engine.drafters.head import Head, HeadDrafter
+from engine.drafters.head import HeadDrafter
 from engine.errors import LoadError
-from engine.native_head import NativeHead
+from engine.heads.eagle3 import Head
+from engine.heads.native_head import NativeHead
 from engine.networks.kv_cache import Cache
 from engine.rng import Dice, Purpose
 from engine.sampling import probabilities

@@ -21,9 +21,9 @@ from engine.drafters.both import Both
 from engine.drafters.head import HeadDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.events import Event, FinishReason, KReason, Outcome, Round
-from engine.head import TorchHead
-from engine.head_files import read_head, write_head
-from engine.heads import load_head
+from engine.heads.format import read_head, write_head
+from engine.heads.load import load_head
+from engine.heads.torch_head import TorchHead
 from engine.networks.attention import Span
 from engine.networks.kv_cache import Cache, CachePool
 from engine.networks.model import Model
@@ -271,7 +271,7 @@ def test_rows_that_pad_the_targets_vocabulary_are_never_drafted(tmp_path: Path) 
     ready = load_head(tmp_path, SimpleNamespace(network=network, name="padded"), 1)  # type: ignore[arg-type]
     assert torch.equal(ready.head.ids, draft_ids()[:-4]) and ready.vocab_size == tokens
     ids = [int(i) % tokens for i in range(7, 60, 5)]
-    found = proposed(ready.drafter(Cache()), ids, 4)
+    found = proposed(HeadDrafter(ready.head, Cache(), ready.vocab_size), ids, 4)
     assert len(found.token_ids) == 4 and max(found.token_ids) < tokens
     state = torch.randn(2, HIDDEN)
     whole = torch_head(config, {name: tensor.half().float() for name, tensor in weights.items()}).logits(state)

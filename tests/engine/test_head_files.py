@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.errors import LoadError
-from engine.head import TorchHead
-from engine.head_files import HeadFile, default_features, is_head, read_head, write_head
-from engine.heads import BUNDLED
+from engine.heads.format import HeadFile, default_features, is_head, read_head, write_head
+from engine.heads.load import BUNDLED
+from engine.heads.torch_head import TorchHead
 from tests.engine.tiny_heads import (
     CONFIG,
     DRAFT_VOCAB,

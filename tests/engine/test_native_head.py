@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import engine.kernels.build as native
-from engine.eagle3 import FIRST, Weights
+from engine.heads.eagle3 import FIRST, Weights
+from engine.heads.native_head import BITS, NativeHead
 from engine.kernels.build import Kernels
 from engine.kernels.packing import quantised
-from engine.native_head import BITS, NativeHead
 from engine.networks.kv_cache import Cache
 from tests.engine.tiny_heads import (
     DRAFT_VOCAB,

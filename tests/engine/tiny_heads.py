@@ -11,9 +11,9 @@ from torch import Tensor
 
 from engine.config import DecodingParams, SamplingParams
 from engine.drafters import Offer
-from engine.drafters.head import Head, HeadDrafter
-from engine.eagle3 import HeadConfig, Weights
-from engine.head import TorchHead
+from engine.drafters.head import HeadDrafter
+from engine.heads.eagle3 import Head, HeadConfig, Weights
+from engine.heads.torch_head import TorchHead
 from engine.networks.kv_cache import Cache
 from engine.networks.llama_shape import LlamaShape
 from engine.rng import Dice

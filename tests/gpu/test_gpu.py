@@ -23,7 +23,7 @@ from engine.drafters.head import HeadDrafter
 from engine.drafters.reencoded import ReencodedDrafter
 from engine.engine import Engine, State
 from engine.events import Finished, FinishReason, Round
-from engine.head import TorchHead
+from engine.heads.torch_head import TorchHead
 from engine.networks.attention import Span
 from engine.networks.devices import fetched, moved, sent
 from engine.networks.kv_cache import Cache

@@ -15,11 +15,11 @@ import torch
 import transformers
 
 from engine.drafters.head import HeadDrafter
-from engine.eagle3 import HeadConfig
 from engine.errors import EngineError
-from engine.head import TorchHead
-from engine.head_files import HeadFile, read_head
-from engine.heads import load_head
+from engine.heads.eagle3 import HeadConfig
+from engine.heads.format import HeadFile, read_head
+from engine.heads.load import load_head
+from engine.heads.torch_head import TorchHead
 from engine.loading import load
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model, Request

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.drafters.head import HeadDrafter
-from engine.eagle3 import HeadConfig
+from engine.heads.eagle3 import HeadConfig
 from engine.networks.kv_cache import Cache
 from engine.train.network import Example, Step, Trainee, loss
 from tests.engine.tiny_heads import (

@@ -14,19 +14,17 @@ from engine.places import PICKLE, find, from_hub
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from engine.drafters.head import Head, HeadDrafter
-    from engine.eagle3 import HeadConfig, Weights
     from engine.fetch import Progress
+    from engine.heads.eagle3 import Head, HeadConfig, Weights
     from engine.loaded import Loaded
-    from engine.networks.kv_cache import Cache
     from engine.networks.model import Network
 
-BUNDLED = Path(__file__).parent.parent / "assets" / "head"
+BUNDLED = Path(__file__).parents[2] / "assets" / "head"
 """The head that was trained for the default model."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadyHead:
+class LoadedHead:
     """acceptance: by draft position, as measured when it was trained; () if unknown. note: for people, or ""."""
 
     head: Head
@@ -41,19 +39,13 @@ class ReadyHead:
     def acceptance(self) -> tuple[float, ...]:
         return self.head.config.acceptance
 
-    def drafter(self, cache: Cache) -> HeadDrafter:
-        """A fresh one for each reply. cache: the head's own, of the conversation."""
-        from engine.drafters.head import HeadDrafter
-
-        return HeadDrafter(self.head, cache, self.vocab_size)
-
 
 def find_head(drafter: str, target: str, offline: bool, progress: Progress) -> Path | None:
     """The folder of the head that is asked for; None where something else is, or "auto" and none comes with the target.
 
     drafter: as `EngineConfig.drafter`. Raises LoadError for a name that leads nowhere.
     """
-    from engine.head_files import is_head
+    from engine.heads.format import is_head
 
     if drafter in DRAFTER_WORDS:
         wanted = drafter == "auto" and target == EMBEDDED and is_head(BUNDLED)
@@ -66,9 +58,9 @@ def find_head(drafter: str, target: str, offline: bool, progress: Progress) -> P
     return folder
 
 
-def load_head(folder: Path, target: Loaded, threads: int) -> ReadyHead:
+def load_head(folder: Path, target: Loaded, threads: int) -> LoadedHead:
     """Raises LoadError where the head does not fit the target, or its files are not what they should be."""
-    from engine.head_files import read_head
+    from engine.heads.format import read_head
     from engine.networks.devices import moved
 
     network = target.network
@@ -89,7 +81,7 @@ def load_head(folder: Path, target: Loaded, threads: int) -> ReadyHead:
             return table[token_ids]
 
     head = _head(file.config, file.weights, file.ids, embed, network, threads)
-    return ReadyHead(head, network.vocab_size, _stranger(file.config.target, target.name))
+    return LoadedHead(head, network.vocab_size, _stranger(file.config.target, target.name))
 
 
 def _stranger(made_for: str, target: str) -> str:
@@ -104,12 +96,12 @@ def _head(
 ) -> Head:
     import torch
 
-    from engine.head import TorchHead
+    from engine.heads.torch_head import TorchHead
     from engine.networks.devices import moved
     from engine.networks.native_llama import NativeLlama
 
     if isinstance(network, NativeLlama):
-        from engine.native_head import NativeHead
+        from engine.heads.native_head import NativeHead
 
         try:
             return NativeHead(config, weights, ids, embed, network.kernels, threads)

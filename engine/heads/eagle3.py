@@ -8,11 +8,13 @@ step feeds on the state that the step before it gave. Weights go by the names of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.networks.kv_cache import Cache
 from engine.networks.llama_shape import LlamaShape
 
 Weights = dict[str, Tensor]
@@ -100,3 +102,34 @@ def fed(weights: Weights, config: HeadConfig, state: Tensor) -> Tensor:
 def logits(weights: Weights, config: HeadConfig, state: Tensor) -> Tensor:
     """[rows, hidden] -> [rows, draft vocabulary]."""
     return F.linear(rms_norm(state, weights["norm.weight"], config.shape.epsilon), weights["lm_head.weight"])
+
+
+class Head(Protocol):
+    """The head's forward pass. ids int64 [draft vocabulary]: the target's id of each draft id."""
+
+    config: HeadConfig
+    ids: Tensor
+    device: torch.device
+
+    def join(self, features: Tensor) -> Tensor:
+        """[n, feature layers, hidden] -> states [n, hidden]."""
+        ...
+
+    def run(self, token_ids: Tensor, state: Tensor, begin: int, cache: Cache, keys_only: bool = False) -> Tensor:
+        """Entries begin..begin + n of tokens int64 [n] and states [n, hidden] -> states [n, hidden].
+
+        keys_only: only fill the cache; what is returned means nothing.
+        """
+        ...
+
+    def fed(self, state: Tensor) -> Tensor:
+        """What a draft step reads of the state [n, hidden] that the step before it gave."""
+        ...
+
+    def logits(self, state: Tensor) -> Tensor:
+        """[n, hidden] -> float32 [n, draft vocabulary] on the CPU."""
+        ...
+
+    def choice(self, logits: Tensor) -> tuple[int, float]:
+        """The likeliest draft id of logits [1, draft vocabulary] and its probability, no number where they hold none."""
+        ...

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.eagle3 import FIRST, HeadConfig, Weights, feature_norms, fed
 from engine.errors import LoadError
+from engine.heads.eagle3 import FIRST, HeadConfig, Weights, feature_norms, fed
 from engine.kernels.build import Kernels, Layer, Linear, Row, Shape
 from engine.kernels.packing import GROUP, LANES, Array, interleaved, quantised, tiles
 from engine.networks.kv_cache import BLOCK, Cache

@@ -18,9 +18,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from engine.eagle3 import FIRST, HeadConfig, Weights
 from engine.errors import LoadError
-from engine.kinds import HEAD_FORMAT, default_features, is_head_config
+from engine.heads.config import HEAD_FORMAT, default_features, is_head_config
+from engine.heads.eagle3 import FIRST, HeadConfig, Weights
 from engine.networks.llama_shape import LlamaShape, refusal
 from engine.places import PICKLE
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from engine import eagle3
-from engine.eagle3 import HeadConfig, Weights
+from engine.heads import eagle3
+from engine.heads.eagle3 import HeadConfig, Weights
 from engine.networks.attention import Span, attend
 from engine.networks.devices import fetched, moved, sent
 from engine.networks.kv_cache import Cache
