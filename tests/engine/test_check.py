@@ -547,7 +547,9 @@ def test_quantising_for_a_gpu_needs_main_memory_for_the_whole(home: Path) -> Non
 def test_the_check_needs_no_torch() -> None:
     code = "import sys, engine.check, engine.pairs; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    for path in Path(check_module.__file__).parent.glob("check*.py"):
+    paths = sorted(Path(check_module.__file__).parent.rglob("check*.py"))
+    assert len(paths) > 1
+    for path in paths:
         top = [n for n in ast.parse(path.read_text()).body if isinstance(n, (ast.Import, ast.ImportFrom))]
         assert "torch" not in {getattr(n, "module", None) or n.names[0].name for n in top}
 

@@ -100,12 +100,13 @@ def test_the_examples_table_is_the_articles() -> None:
     ]  # fmt: skip
 
 
+LEARN = [*sorted(Path("ui").rglob("le*.py")), *Path("ui").rglob("glossary_page.py")]
+
+
 def test_no_word_of_the_steps_is_left_over() -> None:
     """Built names cannot be found in the sources, so each text must be in the frame or be named where it is used."""
     html = learn.learn()
-    sources = "".join(path.read_text("utf-8") for path in Path("ui").glob("le*.py")) + Path(
-        "ui/glossary_page.py"
-    ).read_text("utf-8")
+    sources = "".join(path.read_text("utf-8") for path in LEARN)
     for key in TEXT:
         if key.startswith("learn.") and f'"{key}"' not in sources:
             begins = re.split(r"\{\w+\}", text_of(key))[0]

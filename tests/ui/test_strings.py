@@ -14,7 +14,9 @@ from ui.render import _SPECIALS
 from ui.strings import TEXT, text
 
 SOURCES = "\n".join(
-    path.read_text(encoding="utf-8") for path in sorted(Path("ui").glob("*.py")) if not path.name.startswith("strings")
+    path.read_text(encoding="utf-8")
+    for path in sorted(Path("ui").rglob("*.py"))
+    if not any(part.startswith("strings") for part in path.parts)
 )
 BUILT = ("load.", "legend.", "panel.", "drafter.", "rule.", "button.", "round.", "group.", "preset.", "card.kind.", "card.drawn.", "card.greedy.", "card.noise.",
          "card.recovered.", "card.col.", "card.outcome.", "act.", "charts.", "tab.", "source.", "lane.", "watch.speed.", "watch.mode.",
