@@ -17,7 +17,7 @@ from itertools import accumulate
 from engine.acceptance import ByConfidence, ByPosition, reach
 from engine.config import MAX_K, DecodingParams
 from engine.costs import Costs, Times
-from engine.drafters import GoOn, Offer, always
+from engine.drafters.protocol import GoOn, Offer, always
 from engine.events import KReason, Outcome, Round, RoundKind
 
 FIRST_PROBE = 2

@@ -17,7 +17,7 @@ from engine import logprobs as detail
 from engine.config import DecodingParams, Detail
 from engine.controller import Controller, Plan
 from engine.costs import Costs
-from engine.drafters import Drafter
+from engine.drafters.protocol import Drafter, Proposal
 from engine.errors import BROKEN, ContextFull, EngineError
 from engine.events import (
     Event,
@@ -40,7 +40,7 @@ from engine.sampling import LazyRows, probabilities
 from engine.stopping import cut_at_stop_strings, cut_round
 from engine.text.detokenizer import Detokeniser
 from engine.text.tokenizer import Tokenizer
-from engine.verify import Proposal, Verdict, verify
+from engine.verify import Verdict, verify
 
 log = logging.getLogger(__name__)
 

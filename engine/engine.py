@@ -31,7 +31,7 @@ from engine.serving import Facts, Serving, begin, set_threads
 from engine.stream import Channel, Stream, attempt
 
 if TYPE_CHECKING:
-    from engine.drafters import Drafter
+    from engine.drafters.protocol import Drafter
     from engine.networks.kv_cache import Cache
 
 __all__ = [

@@ -11,9 +11,10 @@ import numpy as np
 from torch import Tensor
 
 from engine.config import Detail
+from engine.drafters.protocol import Proposal, Rows
 from engine.events import Choice, RecoveryDetail, TokenDetail
 from engine.networks.model import RawProbs
-from engine.verify import Proposal, Rows, Verdict
+from engine.verify import Verdict
 
 TOP = 5
 

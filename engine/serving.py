@@ -16,7 +16,7 @@ from engine.memory import MIB
 
 if TYPE_CHECKING:
     from engine.costs import Costs
-    from engine.drafters import Drafter
+    from engine.drafters.protocol import Drafter
     from engine.heads.load import LoadedHead
     from engine.networks.kv_cache import Cache, CachePool
     from engine.networks.model import Model
@@ -96,7 +96,7 @@ class Serving:
     def drafter(self, name: str, own_cache: Callable[[str], Cache], messages: Sequence[Message] = ()) -> Drafter | None:
         """own_cache: gives a cache to "head" or "draft". messages: the conversation, for a drafter with a chat format of its
         own; without them it reads the text of the target's prompt."""
-        from engine.drafters.both import Both
+        from engine.drafters.combined import Both
         from engine.drafters.ngram import NgramDrafter
 
         if name == "none":
@@ -116,8 +116,8 @@ def _head_drafter(head: LoadedHead, cache: Cache) -> Drafter:
 
 
 def _model_drafter(pair: Pair, model: Model, cache: Cache, messages: Sequence[Message] = ()) -> Drafter:
+    from engine.drafters.cross_tokenizer import ReencodedDrafter, own_prompt
     from engine.drafters.draft_model import DraftModelDrafter
-    from engine.drafters.reencoded import ReencodedDrafter, own_prompt
 
     if not pair.reencoded:
         return DraftModelDrafter(model, cache, pair.target.network.vocab_size)

@@ -11,58 +11,15 @@ There is no greedy branch: at temperature 0 the rows are one-hot and the same ar
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from engine.config import Rule
+from engine.drafters.protocol import Proposal, Rows
 from engine.rng import Dice, Purpose, inverse_cdf
-
-
-class Rows(Protocol):
-    """Distributions by row: a tensor [n, V], or whatever makes a row [V] when it is asked for one."""
-
-    def __getitem__(self, i: int, /) -> Tensor: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """What a drafter offers: k token ids and the very distributions that they were drawn from.
-
-    probs: k rows over the drafter's own vocabulary; None: point masses on the ids (a drafter that looks up instead of
-    predicting). confidences: for each draft the
-    largest probability of its row at temperature 1 without filters, which does not depend on what was drawn; none for a
-    drafter that looks up. raw_logits, for showing only: what a drafter with confidences made the draft from, one row over
-    its own vocabulary for each. vocabulary [entries of a row]: what the target calls each of them, no two the same; None: its
-    own ids. raw_ids: which entry each draft is, where there are raw_logits.
-    """
-
-    token_ids: tuple[int, ...] = ()
-    probs: Rows | None = None
-    raw_logits: Sequence[Tensor] | None = None
-    confidences: tuple[float, ...] = ()
-    raw_ids: tuple[int, ...] = ()
-    vocabulary: Tensor | None = None
-
-    def prob(self, i: int) -> float:
-        """Draft probability of the i-th token."""
-        if self.probs is None:
-            return 1.0
-        return float(self.probs[i][self.token_ids[i] if self.vocabulary is None else self.raw_ids[i]])
-
-    def raw_prob(self, i: int) -> float | None:
-        """The drafter's probability of the i-th token at temperature 1 without filters; None where it looks up."""
-        if self.raw_logits is None:
-            return None
-        if self.probs is None:  # drafted because it is the likeliest
-            return self.confidences[i]
-        row = self.raw_logits[i].numpy()
-        return self.confidences[i] * math.exp(float(row[self.raw_ids[i]]) - float(row.max()))
 
 
 @dataclass(frozen=True, slots=True)

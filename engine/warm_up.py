@@ -9,7 +9,7 @@ from time import perf_counter
 
 from engine.config import MAX_K, Rule, SamplingParams
 from engine.costs import Costs
-from engine.drafters import Drafter
+from engine.drafters.protocol import Drafter
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model, Request
 from engine.rng import Dice

@@ -16,15 +16,14 @@ from torch import Tensor
 from engine.config import DecodingParams, EngineConfig, Message
 from engine.costs import Costs
 from engine.decode import Lane, generate
-from engine.drafters import Drafter, always
 from engine.drafters.draft_model import DraftModelDrafter
+from engine.drafters.protocol import Drafter, Proposal, always
 from engine.engine import Engine, Pair
 from engine.events import Event, Finished
 from engine.networks.attention import Span
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model
 from engine.text.tokenizer import Tokenizer, build_tokenizer
-from engine.verify import Proposal
 
 END = "<|end|>"
 

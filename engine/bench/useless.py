@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig, SamplingParams
-from engine.drafters import Drafter, GoOn, Offer, always
 from engine.drafters.ngram import KINDS
+from engine.drafters.protocol import Drafter, GoOn, Offer, Proposal, always
 from engine.engine import Engine, Loader
 from engine.rng import Dice
-from engine.verify import Proposal
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,12 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.config import SamplingParams
-from engine.drafters import GoOn, Offer, always
+from engine.drafters.protocol import GoOn, Offer, Proposal, always
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model, Request
 from engine.rng import Dice, Purpose
 from engine.sampling import likeliest, probabilities
-from engine.verify import Proposal
 
 
 class DraftModelDrafter:

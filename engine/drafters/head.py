@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 
 from engine.config import SamplingParams
-from engine.drafters import GoOn, Offer, always
+from engine.drafters.protocol import GoOn, Offer, Proposal, always
 from engine.heads.eagle3 import Head
 from engine.networks.kv_cache import Cache, common_prefix
 from engine.networks.model import PREFILL_CHUNK
 from engine.rng import Dice, Purpose
 from engine.sampling import probabilities
-from engine.verify import Proposal
 
 TOGETHER = 8
 """So many entries at most are run in full together; of those before them only keys and values are needed."""

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from engine.config import SamplingParams
-from engine.drafters import GoOn, Offer, always
+from engine.drafters.protocol import GoOn, Offer, Proposal, always
 from engine.rng import Dice
-from engine.verify import Proposal
 
 MIN_MATCH = 2
 """Shortest match worth a guess, in tokens: a single common word predicts too little."""

@@ -15,7 +15,7 @@ from time import perf_counter
 
 from engine.config import DecodingParams, SamplingParams
 from engine.decode import Lane, Reply
-from engine.drafters import Drafter
+from engine.drafters.protocol import Drafter
 from engine.events import Round
 from engine.lab.asked import Asked
 from engine.lab.comparisons import encoded

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.costs import Costs
-from engine.drafters import Drafter
+from engine.drafters.protocol import Drafter
 from engine.lab.values import Point
 from engine.networks.model import Model
 from engine.text.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ from random import Random
 from engine.config import MAX_K, DecodingParams, Rule
 from engine.controller import Controller, Plan
 from engine.costs import Costs
-from engine.drafters import Offer
+from engine.drafters.protocol import Offer
 from engine.events import Outcome, Round, RoundKind, Source, Token, TokenDecision
 
 HEAD, COPY = Offer("head", "head"), Offer("ngram", "ngram 3-4")

@@ -11,8 +11,8 @@ from engine.bench.pairs import report_of, run_pairs
 from engine.bench.prompts import Prompt
 from engine.bench.useless import PROMISING, Useless, UselessEngine
 from engine.config import DecodingParams, EngineConfig, Rule, SamplingParams
-from engine.drafters import Offer
 from engine.drafters.ngram import NgramDrafter
+from engine.drafters.protocol import Offer
 from engine.engine import Pair
 from engine.events import KReason, Outcome, Round, RoundKind, Source, Token, TokenDecision
 from engine.rng import Dice
@@ -117,7 +117,7 @@ class Hesitant(NgramDrafter):
     """Stops when it is told to, and says how sure it is."""
 
     def propose(self, offer, ids, prompt_len, features, k, params, dice, go_on=lambda _: True):  # type: ignore[no-untyped-def]
-        from engine.verify import Proposal
+        from engine.drafters.protocol import Proposal
 
         confidences: tuple[float, ...] = ()
         while len(confidences) < k and (not confidences or go_on(confidences)):

@@ -13,7 +13,7 @@ from engine.acceptance import ByConfidence, ByPosition
 from engine.config import MAX_K, DecodingParams, SamplingParams
 from engine.controller import FIRST_LOOK, LAST_LOOK, LOOK_APART, Controller
 from engine.costs import OUTLIER, Costs, Times
-from engine.drafters import Offer
+from engine.drafters.protocol import Offer
 from engine.events import KReason, RoundKind
 from tests.engine.simulate import COPY, HEAD, Played, World, play, simulate
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from engine import decode as decode_module
 from engine.config import DecodingParams, Detail, Rule, SamplingParams
-from engine.drafters import Drafter, Offer
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
+from engine.drafters.protocol import Drafter, Offer, Proposal
 from engine.errors import ContextFull
 from engine.events import (
     Event,
@@ -37,7 +37,6 @@ from engine.sampling import probabilities
 from engine.stats import summarise
 from engine.stopping import cut_at_stop_strings
 from engine.text.tokenizer import Tokenizer
-from engine.verify import Proposal
 from tests.fake_engine import Script, play, tokens_of
 from tests.fakes import FakeNetwork, Scripted, byte_tokenizer, finished, hashed_logits, noisy, run
 

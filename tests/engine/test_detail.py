@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import Detail, Rule, SamplingParams
+from engine.drafters.protocol import Proposal
 from engine.logprobs import TOP, behind, largest, top_choices
 from engine.rng import Dice
 from engine.sampling import LazyRows, raw_probs
-from engine.verify import Proposal, verify
+from engine.verify import verify
 
 SIZES = st.sampled_from([1, 2, 4, 5, 6, 63, 64, 65, 320, 321, 1000, 4097, 49152])
 

@@ -10,9 +10,9 @@ import torch
 
 from engine import loading
 from engine.config import DecodingParams, Message, SamplingParams
-from engine.drafters import Drafter
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
+from engine.drafters.protocol import Drafter
 from engine.fetch import GEMMA, fetched
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model, Request

@@ -12,15 +12,15 @@ import engine.drafters.head as drafter_module
 import engine.heads.native_head as native_module
 import engine.kernels.build as native
 from engine.config import Rule, SamplingParams
-from engine.drafters import Offer
 from engine.drafters.head import HeadDrafter
+from engine.drafters.protocol import Offer, Proposal
 from engine.errors import LoadError
 from engine.heads.eagle3 import Head
 from engine.heads.native_head import NativeHead
 from engine.networks.kv_cache import Cache
 from engine.rng import Dice, Purpose
 from engine.sampling import probabilities
-from engine.verify import Proposal, verify
+from engine.verify import verify
 from tests.engine.test_verify import FALSE_FAIL, exact_law, p_value
 from tests.engine.tiny_heads import (
     VARIANTS,

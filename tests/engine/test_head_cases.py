@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.config import DecodingParams, Rule, SamplingParams
-from engine.drafters import Drafter
-from engine.drafters.both import Both
+from engine.drafters.combined import Both
 from engine.drafters.head import HeadDrafter
 from engine.drafters.ngram import NgramDrafter
+from engine.drafters.protocol import Drafter
 from engine.events import Event, FinishReason, KReason, Outcome, Round
 from engine.heads.format import read_head, write_head
 from engine.heads.load import load_head

@@ -14,15 +14,15 @@ from torch import Tensor
 from engine.config import DecodingParams, Rule, SamplingParams
 from engine.controller import Controller
 from engine.costs import Costs
-from engine.drafters import GoOn, Offer, always
-from engine.drafters.both import Both
+from engine.drafters.combined import Both
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
+from engine.drafters.protocol import GoOn, Offer, Proposal, always
 from engine.events import Finished, KReason, Outcome, Prefilled, Round, RoundKind
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model
 from engine.rng import Dice, Purpose
-from engine.verify import Proposal, verify
+from engine.verify import verify
 from tests.engine.simulate import NO_DECISION
 from tests.engine.test_verify import FALSE_FAIL, exact_law, p_value, plain_law, tree
 from tests.fakes import FakeNetwork, byte_tokenizer, finished, hashed_logits, noisy, run

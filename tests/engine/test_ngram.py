@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import Rule, SamplingParams
-from engine.drafters import Offer
 from engine.drafters.ngram import NgramDrafter, SuffixAutomaton
+from engine.drafters.protocol import Offer, Proposal
 from engine.rng import Dice
-from engine.verify import Proposal
 
 DICE = Dice(0, Rule.REJECTION)
 OFFER = Offer("ngram", "ngram 1-2")

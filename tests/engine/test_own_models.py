@@ -296,7 +296,7 @@ def test_a_proposal_is_over_the_targets_ids_whatever_the_drafters(
     rows: int, seed: int, rule: Rule, temperature: float
 ) -> None:
     """The rows of both sides can be compared, nothing is drawn that the target lacks, and the sums are whole."""
-    from engine.drafters import Offer
+    from engine.drafters.protocol import Offer
     from engine.rng import Dice
 
     other = noisy(hashed_logits(rows, seed=5), rows, 0.3)

@@ -15,8 +15,7 @@ from tokenizers import Tokenizer as Backend
 
 from engine import loading
 from engine.config import DecodingParams, Message, Rule, SamplingParams
-from engine.drafters import Offer, always
-from engine.drafters.reencoded import (
+from engine.drafters.cross_tokenizer import (
     SETTLE,
     ReencodedDrafter,
     ReplyText,
@@ -25,13 +24,13 @@ from engine.drafters.reencoded import (
     ends_inside_character,
     own_prompt,
 )
+from engine.drafters.protocol import Offer, Proposal, always
 from engine.events import Event, FinishReason, KReason, Outcome, Round
 from engine.fetch import GEMMA, fetched
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model
 from engine.rng import Dice, Purpose
 from engine.text.tokenizer import Tokenizer, build_tokenizer
-from engine.verify import Proposal
 from tests.engine import tokenisers
 from tests.engine.test_lossless import LENGTH, VOCAB, Tree, counts_of
 from tests.engine.test_verify import FALSE_FAIL, exact_law, p_value, plain_law, tree

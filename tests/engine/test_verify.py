@@ -12,9 +12,10 @@ from scipy import stats
 
 from engine import verify as verify_module
 from engine.config import Rule, SamplingParams
+from engine.drafters.protocol import Proposal
 from engine.rng import Dice, Purpose
 from engine.sampling import probabilities
-from engine.verify import Proposal, Verdict, verify
+from engine.verify import Verdict, verify
 
 
 class ScriptedDice(Dice):

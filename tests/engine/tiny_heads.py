@@ -10,14 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.config import DecodingParams, SamplingParams
-from engine.drafters import Offer
 from engine.drafters.head import HeadDrafter
+from engine.drafters.protocol import Offer, Proposal
 from engine.heads.eagle3 import Head, HeadConfig, Weights
 from engine.heads.torch_head import TorchHead
 from engine.networks.kv_cache import Cache
 from engine.networks.llama_shape import LlamaShape
 from engine.rng import Dice
-from engine.verify import Proposal
 
 VOCAB, DRAFT_VOCAB, HIDDEN, LAYERS = 96, 32, 64, 3
 CONFIG = {

@@ -64,10 +64,10 @@ def begin() -> None:
     """From here on `time.perf_counter` is this clock, and networks and drafters move it."""
     time.perf_counter = CLOCK.now_s
 
+    from engine.drafters.cross_tokenizer import ReencodedDrafter
     from engine.drafters.draft_model import DraftModelDrafter
     from engine.drafters.head import HeadDrafter
     from engine.drafters.ngram import NgramDrafter
-    from engine.drafters.reencoded import ReencodedDrafter
     from engine.networks.llama import LeanLlama
     from engine.networks.native_llama import NativeLlama
     from engine.networks.transformers_network import TransformersNetwork

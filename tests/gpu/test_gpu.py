@@ -18,9 +18,9 @@ import transformers
 
 from engine import loading
 from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
+from engine.drafters.cross_tokenizer import ReencodedDrafter
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.head import HeadDrafter
-from engine.drafters.reencoded import ReencodedDrafter
 from engine.engine import Engine, State
 from engine.events import Finished, FinishReason, Round
 from engine.heads.torch_head import TorchHead

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from engine.config import Message, SamplingParams
-from engine.drafters import GoOn, Offer, always
+from engine.drafters.protocol import GoOn, Offer, Proposal, always
 from engine.errors import InvalidParams
 from engine.networks.kv_cache import Cache, common_prefix
 from engine.networks.model import Model, Request
 from engine.rng import Dice
 from engine.text.detokenizer import LONGEST_CHARACTER
 from engine.text.tokenizer import Tokenizer
-from engine.verify import Proposal
 
 ANCHORS = ("\n", ".", "|", "a")
 """What text is put behind to be encoded as what follows, the first with which it does not grow together."""

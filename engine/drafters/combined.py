@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from engine.config import MAX_K, SamplingParams
-from engine.drafters import Drafter, GoOn, Offer, always
+from engine.drafters.protocol import Drafter, GoOn, Offer, Proposal, always
 from engine.rng import Dice
-from engine.verify import Proposal
 
 
 class Both:
