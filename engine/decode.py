@@ -15,8 +15,8 @@ from torch import Tensor
 
 from engine import logprobs as detail
 from engine.config import DecodingParams, Detail
-from engine.controller import Controller, Plan
-from engine.costs import Costs
+from engine.control.controller import Controller, Plan
+from engine.control.latency import Costs
 from engine.drafters.protocol import Drafter, Proposal
 from engine.errors import BROKEN, ContextFull, EngineError
 from engine.events import (

@@ -15,7 +15,7 @@ from engine.errors import ContextFull, InvalidParams
 from engine.memory import MIB
 
 if TYPE_CHECKING:
-    from engine.costs import Costs
+    from engine.control.latency import Costs
     from engine.drafters.protocol import Drafter
     from engine.heads.load import LoadedHead
     from engine.networks.kv_cache import Cache, CachePool
@@ -128,9 +128,9 @@ def _model_drafter(pair: Pair, model: Model, cache: Cache, messages: Sequence[Me
 
 def begin(config: EngineConfig, pair: Pair, number: int) -> Serving:
     """Makes the first passes, which are slow, and times the next ones. On the engine thread, while nothing else computes."""
+    from engine.control.profiling import warm_up
     from engine.networks.kv_cache import BLOCK, Cache, CachePool
     from engine.networks.model import Model, Request
-    from engine.warm_up import warm_up
 
     set_threads(pair)
     model = Model(pair.target.network, pair.target.context_len)
@@ -161,9 +161,9 @@ def set_threads(pair: Pair) -> None:
 
 def _measured(pair: Pair, model: Model, draft_model: Model | None) -> Costs:
     """What the controller should know before the first round."""
+    from engine.control.profiling import measure
     from engine.drafters.ngram import ACCEPTANCE, DRAFT_S
     from engine.networks.kv_cache import Cache
-    from engine.warm_up import measure
 
     drafters: list[Drafter] = [_head_drafter(pair.head, Cache())] if pair.head else []
     if draft_model is not None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.config import DecodingParams, EngineConfig, Message
-from engine.costs import Costs
+from engine.control.latency import Costs
 from engine.decode import Lane, generate
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.protocol import Drafter, Proposal, always

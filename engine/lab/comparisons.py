@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from engine.config import DecodingParams, Message, Rule, SamplingParams
-from engine.costs import Times
+from engine.control.latency import Times
 from engine.lab import figures
 from engine.lab.asked import Asked
 from engine.lab.estimate import estimate

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.costs import Costs
+from engine.control.latency import Costs
 from engine.drafters.protocol import Drafter
 from engine.lab.values import Point
 from engine.networks.model import Model

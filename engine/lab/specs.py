@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.config import MAX_K, Rule
-from engine.costs import Costs, Times
+from engine.control.latency import Costs, Times
 from engine.errors import InvalidParams
 from engine.lab.values import AUTO, MEASURED, PLAIN, PREDICTED, SPECULATIVE, Kind, Name, Spec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine import warm_up
+from engine.control import profiling as warm_up
 
 
 @pytest.fixture(autouse=True)

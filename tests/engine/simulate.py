@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from engine.config import MAX_K, DecodingParams, Rule
-from engine.controller import Controller, Plan
-from engine.costs import Costs
+from engine.control.controller import Controller, Plan
+from engine.control.latency import Costs
 from engine.drafters.protocol import Offer
 from engine.events import Outcome, Round, RoundKind, Source, Token, TokenDecision
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.acceptance import ByConfidence, ByPosition
 from engine.config import MAX_K, DecodingParams, SamplingParams
-from engine.controller import FIRST_LOOK, LAST_LOOK, LOOK_APART, Controller
-from engine.costs import OUTLIER, Costs, Times
+from engine.control.acceptance import ByConfidence, ByPosition
+from engine.control.controller import FIRST_LOOK, LAST_LOOK, LOOK_APART, Controller
+from engine.control.latency import OUTLIER, Costs, Times
 from engine.drafters.protocol import Offer
 from engine.events import KReason, RoundKind
 from tests.engine.simulate import COPY, HEAD, Played, World, play, simulate

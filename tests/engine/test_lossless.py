@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from engine.config import DecodingParams, Rule, SamplingParams
-from engine.controller import Controller
-from engine.costs import Costs
+from engine.control.controller import Controller
+from engine.control.latency import Costs
 from engine.drafters.combined import Both
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter

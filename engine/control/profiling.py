@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from engine.config import MAX_K, Rule, SamplingParams
-from engine.costs import Costs
+from engine.control.latency import Costs
 from engine.drafters.protocol import Drafter
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model, Request

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from engine.acceptance import ByConfidence, ByPosition, reach
 from engine.config import MAX_K, DecodingParams
-from engine.costs import Costs, Times
+from engine.control.acceptance import ByConfidence, ByPosition, reach
+from engine.control.latency import Costs, Times
 from engine.drafters.protocol import GoOn, Offer, always
 from engine.events import KReason, Outcome, Round, RoundKind
 
