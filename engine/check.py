@@ -15,12 +15,12 @@ from engine.check_pair import alone, drafting_of
 from engine.check_plan import PARTS, Plan, count_text, plan, size_text
 from engine.check_plan import parts as parts_of
 from engine.config import DRAFTER_WORDS, EMBEDDED, EngineConfig
-from engine.convert import folders_of
 from engine.errors import InvalidParams, LoadError
-from engine.fetch import Progress
 from engine.findings import Finding, Refused, Verdict, found, worst, worst_first
 from engine.headers import Headers, read_headers
 from engine.heads.load import BUNDLED
+from engine.loading.gguf_convert import folders_of
+from engine.loading.progress import Progress
 from engine.memory import MIB, Machine, this_machine
 from engine.pairs import resolved
 from engine.storage.cache_folder import cache_folder

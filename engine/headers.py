@@ -11,19 +11,19 @@ from typing import Any
 
 from engine import tokens as tokens_of
 from engine.config import EMBEDDED
-from engine.convert import readable
 from engine.errors import LoadError
-from engine.fetch import Progress
 from engine.findings import Finding, Refused, found
-from engine.gguf_files import FAMILIES, READ, model_config, on_grid
-from engine.gguf_header import GgufHeader, Truncated, read_gguf
-from engine.gguf_tokeniser import check_roles, tokeniser
 from engine.headers_folder import of_files
 from engine.kinds import obstacle
+from engine.loading.gguf_convert import readable
+from engine.loading.gguf_files import FAMILIES, READ, model_config, on_grid
+from engine.loading.gguf_header import GgufHeader, Truncated, read_gguf
+from engine.loading.gguf_tokenizer import check_roles, tokeniser
+from engine.loading.progress import Progress
+from engine.loading.source import EMBEDDED_NAME, HUB_ID, first_line
 from engine.model_facts import Headers, HeadFacts, window_of
 from engine.model_files import Folder, on_hub
 from engine.networks.llama_shape import KINDS
-from engine.places import EMBEDDED_NAME, HUB_ID, first_line
 from engine.tokens import Tokens
 
 __all__ = ["HeadFacts", "Headers", "Tokens", "read_headers"]
@@ -81,7 +81,7 @@ FACTS = Headers(
 
 
 def _embedded(offline: bool, with_tokens: bool) -> Headers:
-    from engine.fetch import DEFAULT_MODEL
+    from engine.loading.default_model import DEFAULT_MODEL
     from engine.storage.cache_folder import cache_folder
 
     folder = cache_folder() / DEFAULT_MODEL.file_name.removesuffix(".gguf")

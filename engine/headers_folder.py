@@ -13,10 +13,10 @@ from engine.errors import LoadError
 from engine.findings import Finding, Refused, found
 from engine.heads.config import is_head_config
 from engine.kinds import obstacle
+from engine.loading.source import first_line
 from engine.model_facts import Headers, HeadFacts, window_of
 from engine.model_files import Files, json_of
 from engine.networks.llama_shape import KINDS, refusal
-from engine.places import first_line
 from engine.tokens import Tokens
 
 ALIASES = {

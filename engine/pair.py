@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from engine.config import DRAFTER_WORDS, EngineConfig
 from engine.errors import LoadError
-from engine.fetch import Progress
+from engine.loading.progress import Progress
 
 if TYPE_CHECKING:
     from engine.heads.load import LoadedHead
-    from engine.loaded import Loaded
+    from engine.loading.loaded import Loaded
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ Loader = Callable[[EngineConfig, Progress], Pair]
 
 def load_pair(config: EngineConfig, progress: Progress) -> Pair:
     """Loads what the configuration names. Raises LoadError."""
-    from engine import loading
+    from engine.loading import load as loading
     from engine.pairs import resolved
 
     config = resolved(config)
@@ -65,8 +65,8 @@ def load_pair(config: EngineConfig, progress: Progress) -> Pair:
 
 
 def _with_drafter(config: EngineConfig, target: Loaded, threads: int, progress: Progress) -> Pair:
-    from engine import loading
     from engine.heads import load as heads
+    from engine.loading import load as loading
 
     if (folder := heads.find_head(config.drafter, config.target, config.offline, progress)) is not None:
         try:

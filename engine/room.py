@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.check import Finding, Report, Verdict, check
 from engine.config import EngineConfig
 from engine.errors import LoadError
-from engine.fetch import Progress
+from engine.loading.progress import Progress
 
 
 def refusal(config: EngineConfig) -> str:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from engine.errors import LoadError
-from engine.fetch import DEFAULT_MODEL, GEMMA, fetched
+from engine.loading.default_model import DEFAULT_MODEL, GEMMA, fetched
 
 CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """The first is Chromium without its own windows: the same engine draws the page, for half the processor time."""

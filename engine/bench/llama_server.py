@@ -37,7 +37,7 @@ def peers(
     stack: ExitStack, program: Path | None, target: str, device: str, threads: int
 ) -> tuple[list[Peer], dict[str, str]]:
     """A server for each of NAMES, until the stack closes; for those that are not there a sentence."""
-    from engine.fetch import default_model
+    from engine.loading.default_model import default_model
 
     found = program or (Path(path) if (path := shutil.which("llama-server")) else None)
     if found is None:

@@ -19,7 +19,7 @@ from engine.bench.progress import Pace
 from engine.bench.prompts import Prompt
 from engine.config import EMBEDDED, Message
 from engine.errors import EngineError, LoadError
-from engine.loading import Loaded, load
+from engine.loading.load import Loaded, load
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model, Request
 

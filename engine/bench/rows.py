@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """See `report_of`. Raises EngineError."""
     if args.repeats < 1:
         raise EngineError("--repeats must be at least 1.")
-    from engine import loading
+    from engine.loading import load as loading
     from engine.networks.model import Model
 
     threads = args.threads or loading.default_threads()

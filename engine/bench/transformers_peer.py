@@ -21,7 +21,7 @@ from engine.bench.options import silent, tell
 from engine.bench.prompts import Prompt
 from engine.bench.turn import Job, Peer, Turn
 from engine.errors import EngineError
-from engine.places import find, first_line
+from engine.loading.source import find, first_line
 
 if TYPE_CHECKING:
     from torch import Tensor

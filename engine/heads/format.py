@@ -21,8 +21,8 @@ from torch import Tensor
 from engine.errors import LoadError
 from engine.heads.config import HEAD_FORMAT, default_features, is_head_config
 from engine.heads.eagle3 import FIRST, HeadConfig, Weights
+from engine.loading.source import PICKLE
 from engine.networks.llama_shape import LlamaShape, refusal
-from engine.places import PICKLE
 
 LARGEST = {"num_hidden_layers": 64, "hidden_size": 2**16, "head_dim": 2**16, "max_position_embeddings": 2**24}
 """What no head exceeds: a wrong number must not fill the memory with tables before it is found out."""

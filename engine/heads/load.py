@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from engine.config import DRAFTER_WORDS, EMBEDDED
 from engine.errors import LoadError
-from engine.places import PICKLE, find, from_hub
+from engine.loading.source import PICKLE, find, from_hub
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from engine.fetch import Progress
     from engine.heads.eagle3 import Head, HeadConfig, Weights
-    from engine.loaded import Loaded
+    from engine.loading.loaded import Loaded
+    from engine.loading.progress import Progress
     from engine.networks.model import Network
 
 BUNDLED = Path(__file__).parents[2] / "assets" / "head"

@@ -13,7 +13,7 @@ from engine.bench.progress import written
 from engine.config import Message, SamplingParams
 from engine.errors import EngineError
 from engine.heads.load import sizes
-from engine.loading import load
+from engine.loading.load import load
 from engine.networks.kv_cache import common_prefix
 from engine.networks.model import Model
 from engine.text.tokenizer import Tokenizer

@@ -391,9 +391,9 @@ _draft_vocab.__name__ = "whole number"
 def run(args: argparse.Namespace) -> None:
     """Raises EngineError."""
     from engine.hardware import default_threads
-    from engine.loading import load
+    from engine.loading.load import load
+    from engine.loading.source import find
     from engine.networks.model import Model
-    from engine.places import find
 
     def report(line: str) -> None:
         print(line, flush=True)

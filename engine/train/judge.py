@@ -150,7 +150,7 @@ def add_command(commands: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     """Raises EngineError."""
     from engine.hardware import default_threads
-    from engine.places import find
+    from engine.loading.source import find
 
     target = read_target(find(args.model, args.offline, silent, tiles=True))
     sizes = (target.shape.layers, target.shape.hidden, target.shape.vocab_size)
@@ -176,7 +176,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _replies(args: argparse.Namespace, store: FeatureStore, prompts: Sequence[Prompt]) -> list[tuple[str, Entry]]:
     """The target's greedy replies with their categories, those that the store lacks written first."""
-    from engine.loading import load
+    from engine.loading.load import load
     from engine.networks.model import Model
 
     loaded = load(args.model, threads=args.threads, offline=args.offline, progress=silent)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from engine.errors import EngineError
+from engine.loading.source import Place
 from engine.networks.llama_shape import LlamaShape, refusal
-from engine.places import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def read_target(place: Place) -> TargetTensors:
 
 def _tensors(place: Place, wanted: Any) -> dict[str, Tensor]:
     if place.tiles:
-        from engine.convert import read_tiles
+        from engine.loading.gguf_convert import read_tiles
 
         matrices, vectors = read_tiles(place.folder)
         found = {name: torch.from_numpy(blocks.dequantised()) for name, blocks in matrices.items() if wanted(name)}

@@ -219,7 +219,7 @@ def test_without_a_server_its_rows_are_missing_with_a_sentence(monkeypatch: pyte
 
 
 def test_both_rows_have_a_server_that_ends_with_the_stack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("engine.fetch.default_model", lambda **_: tmp_path / "m.gguf")
+    monkeypatch.setattr("engine.loading.default_model.default_model", lambda **_: tmp_path / "m.gguf")
     with ExitStack() as stack:
         found, missing = llama_server.peers(stack, program(tmp_path), "embedded", "cpu", 2)
         assert not missing and [peer.name for peer in found] == ["llama_cpp", "llama_cpp_ngram"]

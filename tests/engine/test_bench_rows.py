@@ -11,11 +11,11 @@ import pytest
 import torch
 import transformers
 
-from engine import loading
 from engine.bench import __main__ as bench
 from engine.bench import contexts, rows
 from engine.bench.prompts import Prompt
 from engine.config import DecodingParams, Message, SamplingParams
+from engine.loading import load as loading
 from engine.networks.llama_shape import LlamaShape
 from engine.networks.model import Model
 from engine.networks.native_llama import NativeLlama

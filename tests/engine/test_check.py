@@ -26,9 +26,9 @@ from engine.check import Report, card, check
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.findings import SENTENCES, Verdict, found
-from engine.gguf_header import TYPES, read_gguf
 from engine.headers import read_headers
 from engine.kinds import SINKS, STATEFUL, TRANSFORMERS
+from engine.loading.gguf_header import TYPES, read_gguf
 from engine.memory import Machine
 from tests.engine import tokenisers
 from tests.engine.tiny_folders import CONFIG, write_folder, write_gguf, write_head
@@ -357,8 +357,8 @@ def test_a_gguf_and_a_folder_of_one_tokeniser_agree(home: Path) -> None:
 
 @pytest.mark.model
 def test_facts_of_the_default_model_are_its_headers() -> None:
-    from engine.fetch import default_model
     from engine.headers import FACTS
+    from engine.loading.default_model import default_model
 
     gguf = read_headers(str(default_model(offline=True, progress=lambda *_: None)))
     for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "mlp", "vocab_rows", "context_len", "parameters",
@@ -394,7 +394,7 @@ def test_the_table_of_kinds_is_of_the_transformers_that_is_here() -> None:
 
 @pytest.mark.parametrize("kind", ["mamba", "gpt_oss", "bloom", "starship"])
 def test_what_the_check_refuses_is_refused_by_the_loader_too(kind: str, home: Path) -> None:
-    from engine import loading
+    from engine.loading import load as loading
 
     folder = write_folder(home / "m", model_type=kind, architectures=["SomeForCausalLM"])
     assert checked(folder).verdict is Verdict.CANNOT
@@ -404,7 +404,7 @@ def test_what_the_check_refuses_is_refused_by_the_loader_too(kind: str, home: Pa
 
 @pytest.mark.parametrize("changes", [{}, {"vocab_size": ROWS + 9}, {"tie_word_embeddings": False}], ids=str)
 def test_what_the_check_lets_pass_is_loaded_with_the_memory_it_said(changes: dict[str, Any], home: Path) -> None:
-    from engine import loading
+    from engine.loading import load as loading
 
     folder = write_folder(home / "m", **changes)
     report = checked(folder, quant="fp32")

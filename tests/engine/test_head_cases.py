@@ -24,10 +24,10 @@ from engine.events import Event, FinishReason, KReason, Outcome, Round
 from engine.heads.format import read_head, write_head
 from engine.heads.load import load_head
 from engine.heads.torch_head import TorchHead
+from engine.loading.source import Place
 from engine.networks.attention import Span
 from engine.networks.kv_cache import Cache, CachePool
 from engine.networks.model import Model
-from engine.places import Place
 from engine.text.tokenizer import Tokenizer
 from engine.train.target import read_target
 from tests.engine.tiny_heads import (

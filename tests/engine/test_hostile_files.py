@@ -13,9 +13,9 @@ from safetensors.numpy import load_file, save_file
 
 from engine.check import Verdict, check
 from engine.config import EngineConfig
-from engine.convert import fingerprint
 from engine.errors import LoadError
-from engine.gguf_header import read_gguf
+from engine.loading.gguf_convert import fingerprint
+from engine.loading.gguf_header import read_gguf
 from engine.pair import load_pair
 from tests.engine import tiny_ggufs
 from tests.engine.tiny_folders import write_folder

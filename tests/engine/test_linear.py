@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine import quickest
 from engine.config import QUANTS, EngineConfig
 from engine.errors import InvalidParams, LoadError
 from engine.kernels.packing import Blocks, interleaved, joined, read_blocks, rows, separated, tiles, untiled
+from engine.loading import autotune as quickest
 from engine.networks import linear
 from engine.networks.linear import KINDS, Grid, Linear, refusal
 from engine.storage.json_cache import read_record, remember, write_record
@@ -129,7 +129,7 @@ def test_joined_and_interleaved_matrices_come_apart_again() -> None:
 def test_a_folder_of_tiles_gives_the_matrices_by_transformers_names(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    from engine.convert import read_tiles
+    from engine.loading.gguf_convert import read_tiles
     from tests.engine.test_native import SHAPE as LLAMA
     from tests.engine.test_native import tiny_llama
 

@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from engine import exactness, places
-from engine.convert import read_tiles
 from engine.errors import EngineError, LoadError
 from engine.kernels import build as native
 from engine.kernels.packing import Blocks
+from engine.loading import batch_invariance as exactness
+from engine.loading import source
+from engine.loading.gguf_convert import read_tiles
 from engine.networks.attention import Span, attend_spans
 from engine.networks.kv_cache import Cache
 from engine.networks.linear import Dense, Linear, Weight, values
@@ -378,7 +379,7 @@ def test_the_native_networks_features_are_those_of_transformers() -> None:
     kernels = native.kernels()
     if isinstance(kernels, str):
         pytest.skip(kernels)
-    folder = places.find("embedded", True, lambda phase, fraction: None, tiles=True).folder
+    folder = source.find("embedded", True, lambda phase, fraction: None, tiles=True).folder
     config = json.loads((folder / "config.json").read_text("utf-8"))
     matrices, vectors = read_tiles(folder)
     state = {name: torch.from_numpy(array) for name, array in vectors.items()}

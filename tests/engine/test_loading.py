@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from engine import hardware, loading, places
-from engine import loaded as loaded_module
+from engine import hardware
 from engine.config import Message
-from engine.convert import converted, unpermuted
 from engine.errors import InvalidParams, LoadError
+from engine.loading import load as loading
+from engine.loading import loaded as loaded_module
+from engine.loading import source
+from engine.loading.gguf_convert import converted, unpermuted
 from engine.networks import linear
 from engine.networks.kv_cache import Cache
 from engine.networks.llama import LeanLlama
@@ -109,7 +111,7 @@ def write_gguf(model: Any, path: Path, **changes: str) -> None:
 
 
 def gguf_arrays(model: Any) -> list[tuple[str, np.ndarray]]:
-    from engine.convert import LAYER_NAMES, OUTER_NAMES
+    from engine.loading.gguf_convert import LAYER_NAMES, OUTER_NAMES
 
     weights = {name: value.numpy() for name, value in model.state_dict().items()}
     arrays = [(f"{g}.weight", weights[f"{ours}.weight"]) for g, ours in OUTER_NAMES.items() if g != "output"]
@@ -190,7 +192,7 @@ def test_ways_to_keep_weights_that_cannot_be_are_one_sentence(
 
 def test_what_nobody_asked_for_is_never_quantised(tiny: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr("engine.quickest.quickest", lambda names, *rest: asked.append(names) or "fp32")
+    monkeypatch.setattr("engine.loading.autotune.quickest", lambda names, *rest: asked.append(names) or "fp32")
     assert load(tiny.folder).weights == "safetensors, run as fp32"
     assert asked == [["bf16", "fp32"]]
 
@@ -383,7 +385,7 @@ def test_what_the_hub_says_becomes_one_sentence(monkeypatch: pytest.MonkeyPatch)
 
         monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
         with pytest.raises(LoadError, match=sentence):
-            places.find("a/b", False, quiet)
+            source.find("a/b", False, quiet)
 
 
 def test_a_device_that_is_not_there_is_one_sentence(tiny: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,7 +482,7 @@ def test_without_a_compiler_the_default_model_stays_on_its_own_grid(
     from engine.kernels import build as native
 
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setattr("engine.quickest.quickest", lambda names, *rest: names[0])
+    monkeypatch.setattr("engine.loading.autotune.quickest", lambda names, *rest: names[0])
     native.kernels.cache_clear()
     try:
         loaded = load("embedded")
@@ -532,7 +534,7 @@ def test_the_default_tokeniser_is_smollms(default: loading.Loaded) -> None:
 def test_the_default_prompts_are_those_of_transformers(default: loading.Loaded) -> None:
     from transformers import AutoTokenizer
 
-    reference = AutoTokenizer.from_pretrained(places.find("embedded", True, quiet).folder)
+    reference = AutoTokenizer.from_pretrained(source.find("embedded", True, quiet).folder)
     for content in ("Hello!", "  2+2=4?\n\n```py\nx = 1\n```", "讲个故事 🙂", "> <| quote |>"):
         turns = [{"role": "user", "content": content}]
         expected = reference.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
@@ -557,11 +559,11 @@ def test_what_is_quantised_for_another_device_comes_there_layer_by_layer(
 ) -> None:
     """The processor under another name stands for that device: the network is the same, and never there as a whole."""
     if not lean:
-        monkeypatch.setattr("engine.loading._lean", lambda *_: None)
+        monkeypatch.setattr("engine.loading.load._lean", lambda *_: None)
     ids = list(range(5, 60))
     [near] = Model(load(folder, quant=quant).network, 512).forward([Request(ids, len(ids), Cache())])
     elsewhere = torch.device("cpu", 0)
-    monkeypatch.setattr("engine.loading.pick_device", lambda name: elsewhere)
+    monkeypatch.setattr("engine.loading.load.pick_device", lambda name: elsewhere)
     loaded = load(folder, quant=quant)
     [far] = Model(loaded.network, 512).forward([Request(ids, len(ids), Cache())])
     assert torch.equal(near, far) and isinstance(loaded.network, LeanLlama) == lean

@@ -20,10 +20,9 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
 import engine.kernels.build as native
-from engine import exactness, sampling
 from engine import rng as randomness
+from engine import sampling
 from engine.config import SamplingParams
-from engine.convert import unpermuted
 from engine.errors import LoadError, NumericalError
 from engine.kernels.build import Kernels, Linear
 from engine.kernels.packing import (
@@ -36,6 +35,8 @@ from engine.kernels.packing import (
     rounded,
     tiles,
 )
+from engine.loading import batch_invariance as exactness
+from engine.loading.gguf_convert import unpermuted
 from engine.networks.attention import attend_spans
 from engine.networks.kv_cache import Cache
 from engine.networks.llama_shape import LlamaShape

@@ -17,7 +17,7 @@ from engine.bench import quality
 from engine.bench.__main__ import main, parser
 from engine.bench.quality import Score, compare, table
 from engine.errors import EngineError, LoadError
-from engine.loading import Loaded
+from engine.loading.load import Loaded
 from tests.fakes import FakeNetwork, byte_tokenizer, hashed_logits
 
 

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 
-from engine import loading
 from engine.config import DecodingParams, Message, Rule, SamplingParams
 from engine.drafters.cross_tokenizer import (
     SETTLE,
@@ -26,7 +25,8 @@ from engine.drafters.cross_tokenizer import (
 )
 from engine.drafters.protocol import Offer, Proposal, always
 from engine.events import Event, FinishReason, KReason, Outcome, Round
-from engine.fetch import GEMMA, fetched
+from engine.loading import load as loading
+from engine.loading.default_model import GEMMA, fetched
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model
 from engine.rng import Dice, Purpose

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 HELP: dict[str, tuple[str, ...]] = {
     "app": ("app.py",),
     "check": ("-m", "engine.check"),
-    "fetch": ("-m", "engine.fetch"),
+    "fetch": ("-m", "engine.loading.default_model"),
     "bench": ("-m", "engine.bench"),
     **{f"bench {name}": ("-m", "engine.bench", name) for name in
        ("speed", "lossless", "baseline", "race", "rows", "contexts", "load", "peers", "quality")},

@@ -17,8 +17,8 @@ from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.engine import Engine
 from engine.events import Prefilled
-from engine.fetch import Progress
 from engine.lab.values import Name, Result
+from engine.loading.progress import Progress
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model
 from engine.pair import Pair, load_pair

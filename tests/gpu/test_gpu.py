@@ -16,7 +16,6 @@ import pytest
 import torch
 import transformers
 
-from engine import loading
 from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
 from engine.drafters.cross_tokenizer import ReencodedDrafter
 from engine.drafters.draft_model import DraftModelDrafter
@@ -24,6 +23,7 @@ from engine.drafters.head import HeadDrafter
 from engine.engine import Engine, State
 from engine.events import Finished, FinishReason, Round
 from engine.heads.torch_head import TorchHead
+from engine.loading import load as loading
 from engine.networks.attention import Span
 from engine.networks.devices import fetched, moved, sent
 from engine.networks.kv_cache import Cache

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine.config import DecodingParams, Rule
 from engine.engine import Facts, State, Status
 from engine.events import Event, Finished, FinishReason, KReason, Round, RoundKind
-from engine.loaded import DEQUANTISED, NF4_NOTE
+from engine.loading.loaded import DEQUANTISED, NF4_NOTE
 from engine.pair import REENCODED
 from engine.stats import Baseline, Summary, Tally
 from engine.text.tokenizer import NO_SYSTEM, NO_TEMPLATE

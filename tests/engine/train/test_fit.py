@@ -20,10 +20,10 @@ from engine.heads.eagle3 import HeadConfig
 from engine.heads.format import HeadFile, read_head
 from engine.heads.load import load_head
 from engine.heads.torch_head import TorchHead
-from engine.loading import load
+from engine.loading.load import load
+from engine.loading.source import Place
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model, Request
-from engine.places import Place
 from engine.train import fit
 from engine.train.__main__ import main
 from engine.train.dialogues import Dialogue, append_dialogues
@@ -51,8 +51,8 @@ def quiet(phase: str, fraction: float | None) -> None:
 @pytest.fixture(autouse=True)
 def _one_kind_of_weights(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No measuring of what is quickest here, and no self-check."""
-    monkeypatch.setattr("engine.quickest.quickest", lambda *_: "fp32")
-    monkeypatch.setattr("engine.loaded._is_exact", lambda *_: False)
+    monkeypatch.setattr("engine.loading.autotune.quickest", lambda *_: "fp32")
+    monkeypatch.setattr("engine.loading.loaded._is_exact", lambda *_: False)
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.config import EMBEDDED
-from engine.convert import BF16, TILES, converted, fingerprint, form_for, readable
 from engine.errors import LoadError
-from engine.fetch import DEFAULT_MODEL, Progress, default_model
-from engine.gguf_files import model_config, origin
-from engine.gguf_header import read_gguf
+from engine.loading.default_model import DEFAULT_MODEL, default_model
+from engine.loading.gguf_convert import BF16, TILES, converted, fingerprint, form_for, readable
+from engine.loading.gguf_files import model_config, origin
+from engine.loading.gguf_header import read_gguf
+from engine.loading.progress import Progress
 from engine.storage.cache_folder import cache_folder
 
 EMBEDDED_NAME = "SmolLM2-135M-Instruct"

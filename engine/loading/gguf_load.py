@@ -14,10 +14,10 @@ import tokenizers
 from jinja2.exceptions import TemplateError
 
 from engine.errors import LoadError
-from engine.gguf_rope import speeds
 from engine.hardware import pick_dtype
-from engine.loaded import Loaded, chosen, finished
-from engine.places import Place, first_line
+from engine.loading.gguf_rope import speeds
+from engine.loading.loaded import Loaded, chosen, finished
+from engine.loading.source import Place, first_line
 from engine.text.chat_template import compiled_template
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 
@@ -96,7 +96,7 @@ def _shape(config: dict[str, Any]) -> LlamaShape:
 def _native(place: Place, config: dict[str, Any], tokenizer: Tokenizer, kernels: Kernels, threads: int) -> Loaded:
     from safetensors.torch import load_file
 
-    from engine.exactness import PROMPT, remembered
+    from engine.loading.batch_invariance import PROMPT, remembered
     from engine.networks.native_llama import NativeLlama
     from engine.storage.cache_folder import cache_folder
 
@@ -120,7 +120,7 @@ def _lean(folder: Path, config: dict[str, Any], kind: Kind, where: Any) -> LeanL
     """On torch's kernels. Where layers are quantised again the head is not: on a CPU it stays on its own grid."""
     import torch
 
-    from engine.convert import read_tiles
+    from engine.loading.gguf_convert import read_tiles
     from engine.networks.devices import moved
     from engine.networks.linear import DTYPES, KINDS, values
     from engine.networks.llama import LeanLlama

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import LoadError
 from engine.hardware import pick_dtype, processor
-from engine.places import Place
+from engine.loading.source import Place
 from engine.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def chosen(quant: str, place: Place, where: Any, shape: tuple[int, int], compute
 
     shape: of a typical layer. compute: what NF4 multiplies in, as `EngineConfig.compute`.
     """
+    from engine.loading.autotune import quickest
     from engine.networks.linear import KINDS, computing, refusal
-    from engine.quickest import quickest
 
     if quant == "gguf" and not place.tiles:
         raise LoadError(
@@ -91,7 +91,7 @@ def _is_exact(network: Network, place: Place, kind: Kind, threads: int) -> bool:
     """Measured once for all models of one shape on a CPU; not claimed where measuring takes too long."""
     import torch
 
-    from engine.exactness import remembered
+    from engine.loading.batch_invariance import remembered
     from engine.networks.llama import LeanLlama
 
     folder = _memory()

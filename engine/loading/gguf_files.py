@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from engine.errors import LoadError
-from engine.gguf_header import GgufHeader, GgufTensor
-from engine.gguf_rope import SPEEDS_KNOWN, llama3_parameters
+from engine.loading.gguf_header import GgufHeader, GgufTensor
+from engine.loading.gguf_rope import SPEEDS_KNOWN, llama3_parameters
 
 Array = np.ndarray[Any, Any]
 Config = dict[str, Any]
