@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from engine.config import COMPUTE, DEVICES, DRAFTER_WORDS, EMBEDDED, MAX_K, QUANTS, EngineConfig
 from engine.errors import InvalidParams
-from engine.pairs import PAIRS
+from engine.serving.model_presets import PAIRS
 
 if TYPE_CHECKING:
     import gradio as gr
 
-    from engine.engine import Engine, Status
+    from engine.serving.engine import Engine, Status
 
 VERSION = "0.1.0"
 
@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
     if not on_space:
         check_pair(config)
     # Only now the slow imports: a mistake on the command line is answered at once.
-    from engine.engine import Engine
+    from engine.serving.engine import Engine
 
     engine = Engine(config)  # loads in its own thread while Gradio is imported and the page goes up
     try:
@@ -168,7 +168,7 @@ def check_pair(config: EngineConfig) -> None:
     """Raises CannotStart where the headers of an own model tell already that it cannot be loaded; that takes a second."""
     if config.target == EMBEDDED and config.drafter in DRAFTER_WORDS:
         return
-    from engine.room import refusal
+    from engine.preflight.fits import refusal
 
     if reason := refusal(config):
         raise CannotStart(reason)
@@ -259,7 +259,7 @@ def is_served(host: str, share: bool) -> bool:
 
 def wait_loaded(engine: Engine) -> Status:
     """Until the model is ready or has failed; shows on the terminal how far it is."""
-    from engine.engine import State
+    from engine.serving.engine import State
 
     terminal, shown = sys.stderr.isatty(), ""
     while (status := engine.wait_ready(0.25)).state is State.LOADING:

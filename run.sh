@@ -20,5 +20,5 @@ needs_default_model() {
 }
 
 install requirements.txt
-if needs_default_model "$@"; then "$venv_python" -m engine.loading.default_model >&2; fi
+if needs_default_model "$@"; then "$venv_python" -m engine.fetch >&2; fi
 exec "$venv_python" app.py "$@"

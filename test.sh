@@ -25,5 +25,5 @@ install_chromium() {
 install requirements-dev.txt
 if ! have_chromium; then install_chromium; fi
 if ! have_chromium; then say "There is no Chromium here: the browser tests are skipped."; fi
-"$venv_python" -m engine.loading.default_model >&2 || say "The tests that need the default model are skipped (under CI they fail)."
+"$venv_python" -m engine.fetch >&2 || say "The tests that need the default model are skipped (under CI they fail)."
 exec "$venv_python" -m pytest "$@"

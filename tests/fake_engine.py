@@ -1,4 +1,4 @@
-"""A scripted engine with the interface of `engine.engine`, for tests of the page: no model, the same every time.
+"""A scripted engine with the interface of `engine.serving.engine`, for tests of the page: no model, the same every time.
 
 Each reply plays a script of tokens in rounds that take turns through every kind of outcome: accepted whole with a
 bonus, rejected at each place with the rest discarded, plain, probe. All times in the events are made up and fixed.
@@ -12,9 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from engine.change import CalledOff, Change, ChangePhase
 from engine.config import DecodingParams, Detail, EngineConfig, Message
-from engine.engine import Engine, Facts, State, Status
 from engine.errors import Busy, ContextFull, InvalidParams, NotReady
 from engine.events import (
     Choice,
@@ -35,8 +33,10 @@ from engine.events import (
 from engine.lab.reports import Reports
 from engine.lab.specs import DEFAULTS
 from engine.lab.values import Failed, Name, Point, Result, Spec, Step
-from engine.race import Race
-from engine.stream import Stream
+from engine.serving.engine import Engine, Facts, State, Status
+from engine.serving.race import Race
+from engine.serving.stream import Stream
+from engine.serving.swap import CalledOff, Change, ChangePhase
 
 ROUND_S = 0.01
 """Made-up compute time of every round, so that a round of three tokens is three times as fast as a plain one."""

@@ -18,11 +18,11 @@ from engine.control.latency import Costs
 from engine.decode import Lane, generate
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.protocol import Drafter, Proposal, always
-from engine.engine import Engine, Pair
 from engine.events import Event, Finished
 from engine.networks.attention import Span
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model
+from engine.serving.engine import Engine, Pair
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 
 END = "<|end|>"

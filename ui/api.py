@@ -10,11 +10,11 @@ from typing import Any
 import gradio as gr
 
 from engine.config import MAX_K, DecodingParams, Message, Rule, SamplingParams
-from engine.engine import Facts
 from engine.errors import EngineError, InvalidParams
 from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Round, Token
+from engine.serving.engine import Facts
+from engine.serving.stream import Stream
 from engine.stats import Tally
-from engine.stream import Stream
 from ui.controls import default_drafter
 from ui.handlers import GLANCE_S, HEARTBEAT_S, Handlers, readable
 from ui.sessions import Live

@@ -16,9 +16,9 @@ from typing import Any
 from engine.bench.options import add_drafter_options, add_model_options, engine_of, settings_of, tell
 from engine.bench.progress import Interruptible, Pace, marked
 from engine.config import DecodingParams, Message
-from engine.engine import Engine
 from engine.errors import EngineError
 from engine.events import Event, Finished, FinishReason, Prefilled, Round
+from engine.serving.engine import Engine
 from engine.stats import ratio, summarise
 from ui import charts, controls, invented, patches, prose, race_charts
 from ui.client import Heard, in_a_process

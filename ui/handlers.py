@@ -12,10 +12,10 @@ from html import escape
 from typing import Literal, TypeVar
 
 from engine.config import DecodingParams
-from engine.engine import Engine, Facts, State, Status
 from engine.errors import Busy, ContextFull, EngineError
 from engine.events import Finished, Prefilled
-from engine.stream import Stream
+from engine.serving.engine import Engine, Facts, State, Status
+from engine.serving.stream import Stream
 from ui import card, charts, controls, patches, prose, render, saved
 from ui.pace import Pace
 from ui.patches import Patch

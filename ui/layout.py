@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from engine.engine import Engine
+from engine.serving.engine import Engine
 from ui import charts, chats, export, learn, models, page, render, saved, when
 from ui import watch as views
 from ui.api import make_generate

@@ -19,8 +19,8 @@ from engine.config import DecodingParams, Detail, Message, Rule, SamplingParams
 from engine.errors import EngineError
 from engine.events import Round
 from engine.lab.values import Failed, Name, Result, Step
+from engine.serving.stream import Channel
 from engine.stats import Summary
-from engine.stream import Channel
 from ui import inspector, learn, lesson_tables
 from ui.examples import EXAMPLES
 from ui.handlers import GLANCE_S, HEARTBEAT_S, Handlers, readable, refusal_notice

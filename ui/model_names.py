@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import DRAFTER_WORDS
-from engine.pairs import PAIRS
+from engine.serving.model_presets import PAIRS
 from ui.controls import Options
 
 MOST_LISTED = 100

@@ -26,13 +26,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from engine.change import Change
-from engine.check import Report, Verdict, check
 from engine.config import DRAFTER_WORDS, EngineConfig
-from engine.engine import State, Status
 from engine.errors import Busy, EngineError
-from engine.memory import this_machine
-from engine.pairs import resolved
+from engine.preflight.check import Report, Verdict, check
+from engine.preflight.memory import this_machine
+from engine.serving.engine import State, Status
+from engine.serving.model_presets import resolved
+from engine.serving.swap import Change
 from ui import model_names, models
 from ui.handlers import Handlers
 from ui.model_names import NotAllowed

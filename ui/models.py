@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from engine.change import ChangePhase, ChangeStatus
-from engine.check import Finding, Report, Verdict
 from engine.config import COMPUTE, DEVICES, DRAFTER_WORDS, QUANTS, EngineConfig
-from engine.engine import Facts
-from engine.findings import worst_first
-from engine.headers import Headers
-from engine.memory import Machine
-from engine.pairs import PAIRS, Pairing
+from engine.preflight.check import Finding, Report, Verdict
+from engine.preflight.diagnostics import worst_first
+from engine.preflight.headers import Headers
+from engine.preflight.memory import Machine
+from engine.serving.engine import Facts
+from engine.serving.model_presets import PAIRS, Pairing
+from engine.serving.swap import ChangePhase, ChangeStatus
 from ui import model_names
 from ui.controls import Options
 from ui.render import both, icon, name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.engine import Status
+from engine.serving.engine import Status
 
 ENOUGH_S = 3.0
 """Seconds that a phase must have been seen before anything is said of the rest of it."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engine import trace
-from engine.engine import Facts, Status
+from engine.serving.engine import Facts, Status
 from ui import panel, render, saved
 from ui.state import Block, Conversation, Phase, Reply, Turn
 

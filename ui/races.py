@@ -20,8 +20,8 @@ from typing import Any
 from engine.config import Detail
 from engine.errors import EngineError, InvalidParams
 from engine.events import Event, FinishReason, Prefilled
-from engine.race import Race
-from engine.stream import Stream
+from engine.serving.race import Race
+from engine.serving.stream import Stream
 from ui import controls, export, inspector, page_export, patches, race_charts, render, saved, trace_file, verdict
 from ui.controls import Settings
 from ui.handlers import GLANCE_S, HEARTBEAT_S, Handlers, corrected, pace_s, readable, refusal_notice

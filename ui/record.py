@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from engine.config import DecodingParams, Detail, EngineConfig, Message, Rule, SamplingParams
-from engine.engine import Engine, State
 from engine.errors import EngineError
-from engine.race import Race
+from engine.serving.engine import Engine, State
+from engine.serving.race import Race
 from ui import trace_file
 from ui.examples import ASSETS
 from ui.recordings import Lane, LaneName, Recording, extend, race_lanes

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from engine.config import DecodingParams
-from engine.engine import Facts
 from engine.events import Event, Finished, FinishReason
+from engine.serving.engine import Facts
 from ui.state import About, Phase, Reply, Turn, advance, written_by
 
 CAPACITY = 100

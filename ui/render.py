@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from math import ceil
 
-from engine.engine import Facts, State, Status
 from engine.events import FinishReason
+from engine.serving.engine import Facts, State, Status
 from engine.stats import Summary
 from ui.glossary import figure
 from ui.state import LOST, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn

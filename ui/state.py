@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from engine.config import DecodingParams, Message
-from engine.engine import Facts
 from engine.events import (
     Event,
     Finished,
@@ -24,6 +23,7 @@ from engine.events import (
     Token,
     TokenDecision,
 )
+from engine.serving.engine import Facts
 from engine.stats import Summary, Tally
 from ui.course import Course, played
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.findings import SENTENCES
+from engine.preflight.diagnostics import SENTENCES
 
 MODELS: dict[str, tuple[str, str]] = {
     "tab.models": ("Models", "模型"),

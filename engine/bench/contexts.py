@@ -24,8 +24,8 @@ from engine.bench.pairs import PairRun, drafts_of, figures, reply
 from engine.bench.progress import Interruptible, Pace, marked
 from engine.bench.prompts import Prompt
 from engine.config import DecodingParams, Message
-from engine.engine import Engine
 from engine.errors import EngineError
+from engine.serving.engine import Engine
 
 CONTEXTS = (200, 1000, 4000, 7500)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from engine.bench.prompts import Prompt, read_prompts
 from engine.config import COMPUTE, DEVICES, MAX_K, QUANTS, DecodingParams, EngineConfig, Rule, SamplingParams
-from engine.engine import Engine, State
 from engine.errors import EngineError, InvalidParams
+from engine.serving.engine import Engine, State
 
 WARM_UP_TOKENS = 16
 """An engine of the benchmark allows at least so many, whatever --max-new-tokens says."""

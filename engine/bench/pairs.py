@@ -13,9 +13,9 @@ from engine.bench.options import told_k
 from engine.bench.progress import Interruptible, Pace
 from engine.bench.prompts import CATEGORIES, Prompt
 from engine.config import DecodingParams, Detail, Message, Rule
-from engine.engine import Engine
 from engine.errors import ContextFull, EngineError
 from engine.events import Event, Finished, FinishReason, Round
+from engine.serving.engine import Engine
 from engine.stats import Summary, ratio, summarise
 
 

@@ -35,8 +35,8 @@ from engine.bench.progress import Interruptible, Pace, marked
 from engine.bench.prompts import Prompt
 from engine.bench.turn import Job, Peer, Turn
 from engine.config import DecodingParams, Message
-from engine.engine import Engine
 from engine.errors import ContextFull, EngineError
+from engine.serving.engine import Engine
 
 NAMES = (
     "greenlight_speculative",

@@ -27,8 +27,8 @@ from engine.bench.pairs import Reply, reply, reply_of
 from engine.bench.progress import Interruptible, Pace, marked
 from engine.bench.prompts import Prompt
 from engine.config import DecodingParams, Message
-from engine.engine import Engine
 from engine.errors import ContextFull
+from engine.serving.engine import Engine
 from engine.stats import ratio
 
 TEXT = "each prompt as a race, and plain and speculative alone: their speed-ups and speeds against each other"

@@ -32,8 +32,8 @@ from engine.bench.pairs import (
 )
 from engine.bench.progress import Interruptible, marked
 from engine.config import DecodingParams
-from engine.engine import Engine
 from engine.errors import EngineError
+from engine.serving.engine import Engine
 
 COMMANDS = {
     "speed": "each prompt plain and speculative in turn: tokens per second, speed-up, alpha, tau, by category",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from engine.bench.options import add_model_options, silent, tell
 from engine.bench.progress import Pace
 from engine.errors import EngineError
-from engine.lab.machine import buffer_bytes
+from engine.hardware import buffer_bytes
 
 if TYPE_CHECKING:
     from engine.networks.model import Model

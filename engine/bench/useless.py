@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from engine.config import EngineConfig, SamplingParams
 from engine.drafters.ngram import KINDS
 from engine.drafters.protocol import Drafter, GoOn, Offer, Proposal, always
-from engine.engine import Engine, Loader
 from engine.rng import Dice
+from engine.serving.engine import Engine, Loader
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from engine.engine import _Job
+    from engine.serving.engine import _Job
 
 PROMISING = Offer("ngram", KINDS[0][1])
 """What it says where the real drafter has nothing: the most promising thing there is."""

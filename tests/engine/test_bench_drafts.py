@@ -13,9 +13,9 @@ from engine.bench.useless import PROMISING, Useless, UselessEngine
 from engine.config import DecodingParams, EngineConfig, Rule, SamplingParams
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.protocol import Offer
-from engine.engine import Pair
 from engine.events import KReason, Outcome, Round, RoundKind, Source, Token, TokenDecision
 from engine.rng import Dice
+from engine.serving.engine import Pair
 from tests.fakes import FakeLoaded, FakeNetwork, byte_tokenizer, fake_engine, hashed_logits
 
 LANGUAGE = hashed_logits(257, seed=21)

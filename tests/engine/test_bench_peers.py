@@ -21,8 +21,8 @@ from engine.bench.llama_server import serving
 from engine.bench.prompts import Prompt
 from engine.bench.turn import Job, Peer, Turn
 from engine.config import DecodingParams, SamplingParams
-from engine.engine import Engine
 from engine.errors import EngineError
+from engine.serving.engine import Engine
 from tests.fakes import fake_engine, hashed_logits
 
 ANY = hashed_logits(257, seed=21)

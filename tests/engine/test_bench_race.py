@@ -20,11 +20,11 @@ from engine.bench.pairs import Reply, reply_of
 from engine.bench.prompts import CATEGORIES, Prompt
 from engine.bench.race import COLUMNS, Trio, figures, report_of, run_trios, table
 from engine.config import DecodingParams, Message, SamplingParams
-from engine.engine import Engine
 from engine.errors import EngineError
 from engine.events import Finished, FinishReason, Round
-from engine.race import Race
-from engine.stream import Stream
+from engine.serving.engine import Engine
+from engine.serving.race import Race
+from engine.serving.stream import Stream
 from tests.fake_engine import Script, play
 from tests.fakes import fake_engine, hashed_logits
 

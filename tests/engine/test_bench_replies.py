@@ -20,10 +20,10 @@ from engine.bench.progress import Pace, written
 from engine.bench.prompts import CATEGORIES, Prompt
 from engine.bench.useless import UselessEngine
 from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
-from engine.engine import Engine, Pair
 from engine.errors import EngineError
 from engine.events import Round, RoundKind
-from engine.stream import Stream
+from engine.serving.engine import Engine, Pair
+from engine.serving.stream import Stream
 from tests.fake_engine import Script, play
 from tests.fakes import fake_engine, hashed_logits
 
@@ -267,7 +267,7 @@ def test_the_engine_gets_what_was_named(drafter: str, monkeypatch: pytest.Monkey
     def fail(config: EngineConfig, progress: object) -> Pair:
         raise EngineError("It is not here.")
 
-    monkeypatch.setattr("engine.engine.load_pair", fail)
+    monkeypatch.setattr("engine.serving.engine.load_pair", fail)
     monkeypatch.setattr(Engine, "close", lambda self: made.append(self))
     args = bench.parser().parse_args(["speed", "--prompts", "p", "--drafter", drafter, "--seed", "5"])
     with pytest.raises(EngineError, match="not here"), options.engine_of(args):

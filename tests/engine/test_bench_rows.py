@@ -20,7 +20,7 @@ from engine.networks.llama_shape import LlamaShape
 from engine.networks.model import Model
 from engine.networks.native_llama import NativeLlama
 from engine.networks.transformers_network import TransformersNetwork
-from engine.stream import Stream
+from engine.serving.stream import Stream
 from tests.engine.test_native import SHAPE, tiny_llama
 from tests.fakes import FakeLoaded, FakeNetwork, byte_tokenizer, fake_engine, hashed_logits
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from engine import engine as module
-from engine.change import Change, ChangePhase
 from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
-from engine.engine import Engine, Pair, State
 from engine.errors import Busy, LoadError, NotReady
 from engine.events import Finished, FinishReason
 from engine.lab import Name
 from engine.lab.values import Failed
-from engine.serving import Serving
-from engine.stream import Stream
+from engine.serving import engine as module
+from engine.serving.engine import Engine, Pair, State
+from engine.serving.served_pair import Serving
+from engine.serving.stream import Stream
+from engine.serving.swap import Change, ChangePhase
 from tests.fakes import FakeLoaded, FakeNetwork, LogitsOf, byte_tokenizer, finished, hashed_logits, noisy, say
 
 LANGUAGES = {name: hashed_logits(257, seed) for seed, name in enumerate(("old", "new"))}

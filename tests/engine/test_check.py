@@ -20,16 +20,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from engine import check as check_module
-from engine import model_files
-from engine.check import Report, card, check
 from engine.config import EngineConfig
 from engine.errors import LoadError
-from engine.findings import SENTENCES, Verdict, found
-from engine.headers import read_headers
-from engine.kinds import SINKS, STATEFUL, TRANSFORMERS
 from engine.loading.gguf_header import TYPES, read_gguf
-from engine.memory import Machine
+from engine.preflight import check as check_module
+from engine.preflight import model_files
+from engine.preflight.check import Report, card, check
+from engine.preflight.diagnostics import SENTENCES, Verdict, found
+from engine.preflight.headers import read_headers
+from engine.preflight.memory import Machine
+from engine.preflight.supported import SINKS, STATEFUL, TRANSFORMERS
 from tests.engine import tokenisers
 from tests.engine.tiny_folders import CONFIG, write_folder, write_gguf, write_head
 
@@ -324,7 +324,7 @@ def test_the_head_of_a_gguf_is_read_as_its_library_reads_it(home: Path, kind: st
 
 def test_tokenisers_are_compared_as_when_they_are_loaded(tmp_path: Path) -> None:
     """What the check says of two is what `Tokenizer.same_ids` will say."""
-    from engine import tokens
+    from engine.preflight import tokenizer_info as tokens
     from engine.text.tokenizer import build_tokenizer
 
     makers = {
@@ -357,8 +357,8 @@ def test_a_gguf_and_a_folder_of_one_tokeniser_agree(home: Path) -> None:
 
 @pytest.mark.model
 def test_facts_of_the_default_model_are_its_headers() -> None:
-    from engine.headers import FACTS
     from engine.loading.default_model import default_model
+    from engine.preflight.headers import FACTS
 
     gguf = read_headers(str(default_model(offline=True, progress=lambda *_: None)))
     for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "mlp", "vocab_rows", "context_len", "parameters",
@@ -505,7 +505,7 @@ def test_a_gated_and_a_misspelt_model_are_told_apart(home: Path, monkeypatch: py
 
 def test_no_name_leads_out_to_a_hub_that_is_no_hub_id(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("engine.headers.on_hub", lambda name, *_: asked.append(name))
+    monkeypatch.setattr("engine.preflight.headers.on_hub", lambda name, *_: asked.append(name))
     for name in ("../x", "~nobody/x", "/etc/model", "a/b/c", "a b", "-x/y", "x.gguf", "http://h/x", "a/../b"):
         assert checked(name, offline=False).verdict is Verdict.CANNOT
     assert not asked
@@ -545,7 +545,7 @@ def test_quantising_for_a_gpu_needs_main_memory_for_the_whole(home: Path) -> Non
 
 
 def test_the_check_needs_no_torch() -> None:
-    code = "import sys, engine.check, engine.pairs; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    code = "import sys, engine.preflight.check, engine.serving.model_presets; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     paths = sorted(Path(check_module.__file__).parent.rglob("check*.py"))
     assert len(paths) > 1

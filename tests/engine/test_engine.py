@@ -13,11 +13,11 @@ import pytest
 
 from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingParams
 from engine.control.profiling import measure
-from engine.engine import MAX_ACTIVE, Engine, Pair, State
 from engine.errors import Busy, ContextFull, InvalidParams, LoadError, NotReady
 from engine.events import Event, Finished, FinishReason, Prefilled, Round
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model
+from engine.serving.engine import MAX_ACTIVE, Engine, Pair, State
 from tests.fakes import END, FakeNetwork, fake_engine, finished, hashed_logits, noisy, say
 
 VOCAB = 257

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from engine.check import Verdict, check
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.loading.gguf_convert import fingerprint
 from engine.loading.gguf_header import read_gguf
-from engine.pair import load_pair
+from engine.preflight.check import Verdict, check
+from engine.serving.load_pair import load_pair
 from tests.engine import tiny_ggufs
 from tests.engine.tiny_folders import write_folder
 

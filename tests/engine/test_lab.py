@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingParams
 from engine.decode import Lane, Reply
-from engine.engine import Engine, State
 from engine.errors import Busy, ContextFull, EngineError, InvalidParams, NotReady
 from engine.events import FinishReason, Round
 from engine.lab.asked import Asked
@@ -26,6 +25,7 @@ from engine.lab.specs import DEFAULTS
 from engine.lab.values import AUTO, OWN, PLAIN, PREDICTED, SPECULATIVE, Failed, Kind, Name, Point, Report, Result, Step
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model
+from engine.serving.engine import Engine, State
 from tests.engine.test_race import VOCAB, Gate, language
 from tests.fakes import fake_engine, finished, noisy, say
 

@@ -17,11 +17,11 @@ from safetensors.numpy import load_file, save_file
 
 from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingParams
 from engine.drafters.draft_model import DraftModelDrafter
-from engine.engine import Engine, State
 from engine.errors import ContextFull, InvalidParams
 from engine.events import Event, FinishReason, KReason, Outcome, Prefilled, Round
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model
+from engine.serving.engine import Engine, State
 from engine.verify import residual
 from tests.engine import tokenisers
 from tests.engine.tiny_folders import write_folder

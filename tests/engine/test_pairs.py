@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from engine.check_plan import parts, plan
 from engine.config import EngineConfig
-from engine.headers import FACTS, Headers, HeadFacts
-from engine.memory import Machine
-from engine.pairs import BY_NAME, PAIRS, Pairing, resolved
+from engine.preflight.headers import FACTS, Headers, HeadFacts
+from engine.preflight.memory import Machine
+from engine.preflight.memory_plan import parts, plan
+from engine.serving.model_presets import BY_NAME, PAIRS, Pairing, resolved
 
 
 def published(
@@ -87,7 +87,7 @@ def test_the_tables_memory_is_the_formulas(pair: Pairing) -> None:
 
 
 def test_the_embedded_pairs_memory_is_what_the_check_says() -> None:
-    from engine.check import check
+    from engine.preflight.check import check
 
     report = check(EngineConfig(device="cpu"), machine=Machine(free_mib=10_000))
     if report.target is not None:  # it may be neither here nor to be had

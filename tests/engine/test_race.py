@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from engine.config import DecodingParams, Detail, EngineConfig, Rule, SamplingParams
 from engine.drafters.ngram import NgramDrafter
-from engine.engine import Engine, Pair, State
 from engine.errors import Busy, ContextFull, InvalidParams, NotReady
 from engine.events import Event, Finished, FinishReason, KReason, Prefilled, Prefilling, Round, RoundKind
 from engine.networks.kv_cache import Cache
 from engine.networks.model import PREFILL_CHUNK, Model, Request
-from engine.race import TURN_S, Race, Turn, following, play
+from engine.serving.engine import Engine, Pair, State
+from engine.serving.race import TURN_S, Race, Turn, following, play
 from tests.fake_engine import Script
 from tests.fake_engine import play as scripted
 from tests.fakes import FakeNetwork, fake_engine, finished, hashed_logits, noisy, say

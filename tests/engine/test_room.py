@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from engine import room
-from engine.check import Report
 from engine.config import EngineConfig
 from engine.errors import LoadError
-from engine.findings import Finding, found, worst
+from engine.preflight import fits
+from engine.preflight.check import Report
+from engine.preflight.diagnostics import Finding, found, worst
 
 SHORT = found("memory_short", needs="900 MiB", free="600 MiB", where="memory")
 REMARK = found("memory_tight", needs="900 MiB", free="950 MiB", where="memory")
@@ -19,8 +19,8 @@ def makes_room(
     monkeypatch: pytest.MonkeyPatch, *findings: Finding, free: float | None = 600.0, held: float = 0.0
 ) -> bool:
     report = Report(worst(findings), findings, None, None, 900.0, free, (), "none")
-    monkeypatch.setattr(room, "check", lambda *_, **__: report)
-    return room.makes_room(EngineConfig(), held, lambda *_: None)
+    monkeypatch.setattr(fits, "check", lambda *_, **__: report)
+    return fits.makes_room(EngineConfig(), held, lambda *_: None)
 
 
 def test_what_fits_beside_the_old_pair_does_not_send_it_away(monkeypatch: pytest.MonkeyPatch) -> None:

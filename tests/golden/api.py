@@ -12,7 +12,7 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from engine.config import EngineConfig
-from engine.engine import Engine
+from engine.serving.engine import Engine
 from tests.golden.items import Item
 from tests.ui.conftest import serve
 from ui.controls import Options

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from engine import check as checking
-from engine.check import Report, card
 from engine.errors import EngineError
-from engine.memory import Machine
+from engine.preflight import check as checking
+from engine.preflight.check import Report, card
+from engine.preflight.memory import Machine
 from tests.engine import (
     test_check,
     test_gguf_files,

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 HELP: dict[str, tuple[str, ...]] = {
     "app": ("app.py",),
-    "check": ("-m", "engine.check"),
+    "check": ("-m", "engine.preflight.check"),
     "fetch": ("-m", "engine.loading.default_model"),
     "bench": ("-m", "engine.bench"),
     **{f"bench {name}": ("-m", "engine.bench", name) for name in

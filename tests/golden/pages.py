@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from app import prepare_environment
-from engine.change import ChangePhase, ChangeStatus
-from engine.check import Report
 from engine.config import DecodingParams, Detail, EngineConfig, Rule, SamplingParams
-from engine.engine import State, Status
 from engine.events import FinishReason
-from engine.findings import SENTENCES, found, worst
 from engine.lab.reports import Reports
 from engine.lab.values import Kind, Name
-from engine.memory import Machine
+from engine.preflight.check import Report
+from engine.preflight.diagnostics import SENTENCES, found, worst
+from engine.preflight.memory import Machine
+from engine.serving.engine import State, Status
+from engine.serving.swap import ChangePhase, ChangeStatus
 from tests.fake_engine import FakeEngine, Script, measured, play
 from tests.golden.items import Item
 from ui import (

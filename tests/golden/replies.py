@@ -15,13 +15,13 @@ from engine.bench.useless import UselessEngine
 from engine.config import DecodingParams, Detail, EngineConfig, Message, Rule, SamplingParams
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
-from engine.engine import Engine
 from engine.events import Prefilled
 from engine.lab.values import Name, Result
 from engine.loading.progress import Progress
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model
-from engine.pair import Pair, load_pair
+from engine.serving.engine import Engine
+from engine.serving.load_pair import Pair, load_pair
 from tests.engine import tokenisers
 from tests.engine.simulate import World, simulate
 from tests.engine.test_reencoded import ALL, PROMPT, SCRIPT, Spoken, drafter, model

@@ -20,7 +20,6 @@ from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
 from engine.drafters.cross_tokenizer import ReencodedDrafter
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.head import HeadDrafter
-from engine.engine import Engine, State
 from engine.events import Finished, FinishReason, Round
 from engine.heads.torch_head import TorchHead
 from engine.loading import load as loading
@@ -29,6 +28,7 @@ from engine.networks.devices import fetched, moved, sent
 from engine.networks.kv_cache import Cache
 from engine.networks.linear import KINDS, Nf4, refusal
 from engine.networks.model import Model, Request
+from engine.serving.engine import Engine, State
 from tests.engine import tiny_heads, tokenisers
 from tests.engine.tokenisers import CHATML
 from tests.fakes import finished, run

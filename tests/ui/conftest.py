@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app import prepare_environment
-from engine.engine import Engine
+from engine.serving.engine import Engine
 from tests.conftest import CHROMIUMS
 from tests.fake_engine import FakeEngine
 from ui.controls import Options

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.engine import State, Status
+from engine.serving.engine import State, Status
 from tests.fake_engine import FakeEngine
 from tests.ui.test_card import said
 from tests.ui.test_render import NAUGHTY, Reader

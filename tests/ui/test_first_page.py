@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.engine import State, Status
+from engine.serving.engine import State, Status
 from tests.fake_engine import FakeEngine
 from tests.ui.conftest import Visit
 

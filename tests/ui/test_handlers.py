@@ -12,8 +12,8 @@ import pytest
 
 from engine import trace
 from engine.config import DecodingParams
-from engine.engine import State, Status
 from engine.events import FinishReason
+from engine.serving.engine import State, Status
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script, play
 from ui import handlers as module
 from ui.controls import TABLE, Options
@@ -238,7 +238,7 @@ def test_a_page_that_goes_while_the_prompt_is_being_read_stops_its_reply(engine:
 
     async def story() -> None:
         sending = asyncio.create_task(everything(handlers.send(id_, "hello", VALUES)))
-        await asyncio.sleep(0)  # the call of `engine.stream` is under way in its thread
+        await asyncio.sleep(0)  # the call of `engine.serving.stream` is under way in its thread
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.engine import State, Status
+from engine.serving.engine import State, Status
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine
 from tests.ui.conftest import Visit, serve
 from tests.ui.test_race_page import go, lane, opened, over, rounds

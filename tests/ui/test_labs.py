@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from engine.engine import State, Status
 from engine.errors import Busy, InvalidParams
 from engine.lab import Name, Point, Result, records
+from engine.serving.engine import State, Status
 from tests.fake_engine import FakeEngine, measured
 from ui import labs as module
 from ui import when

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import DecodingParams, Detail, Rule
-from engine.engine import State, Status
 from engine.lab.values import Point
+from engine.serving.engine import State, Status
 from engine.stats import summarise
 from tests.fake_engine import FakeEngine, Script, play
 from ui import handlers as handlers_module

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from engine.change import ChangePhase, ChangeStatus
-from engine.check import Report, Verdict
 from engine.config import EngineConfig
-from engine.engine import Facts
-from engine.findings import SENTENCES, Finding, found, worst
-from engine.memory import Machine
-from engine.pairs import PAIRS
+from engine.preflight.check import Report, Verdict
+from engine.preflight.diagnostics import SENTENCES, Finding, found, worst
+from engine.preflight.memory import Machine
+from engine.serving.engine import Facts
+from engine.serving.model_presets import PAIRS
+from engine.serving.swap import ChangePhase, ChangeStatus
 from tests.fake_engine import FakeEngine
 from ui import models
 from ui.controls import Options

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from engine.change import ChangePhase
-from engine.check import Report
 from engine.config import EngineConfig, Message
-from engine.engine import State, Status
-from engine.findings import found, worst
+from engine.preflight.check import Report
+from engine.preflight.diagnostics import found, worst
+from engine.serving.engine import State, Status
+from engine.serving.swap import ChangePhase
 from tests.fake_engine import FakeEngine
 from ui import model_pairs as module
 from ui.controls import Options

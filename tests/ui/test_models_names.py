@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.pairs import PAIRS
+from engine.serving.model_presets import PAIRS
 from ui.controls import Options
 from ui.model_names import MAX_NAME, NotAllowed, hidden, located, offered, spoken
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from engine.change import ChangePhase
-from engine.check import Report
 from engine.config import EngineConfig
-from engine.findings import found, worst
+from engine.preflight.check import Report
+from engine.preflight.diagnostics import found, worst
+from engine.serving.swap import ChangePhase
 from tests.fake_engine import FakeEngine
 from tests.ui.conftest import Visit, until
 from tests.ui.test_accessibility import violations

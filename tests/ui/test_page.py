@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.engine import State, Status
+from engine.serving.engine import State, Status
 from engine.text.tokenizer import NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script
 from tests.ui.conftest import Visit

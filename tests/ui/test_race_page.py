@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from engine.config import Rule
-from engine.engine import State, Status
 from engine.errors import ContextFull
+from engine.serving.engine import State, Status
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script
 from tests.ui.conftest import Visit, until
 from ui.controls import Options

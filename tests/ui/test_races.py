@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from engine.config import DecodingParams, Detail, Rule
-from engine.engine import State, Status
 from engine.events import FinishReason
+from engine.serving.engine import State, Status
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script, play
 from ui import handlers as handlers_module
 from ui import races as module

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingParams
-from engine.engine import Engine, State
 from engine.events import Finished, FinishReason, Outcome, Round
+from engine.serving.engine import Engine, State
 from tests.ui.conftest import Visit
 from ui.controls import Options
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import DecodingParams, Rule
-from engine.engine import Facts, State, Status
 from engine.events import Event, Finished, FinishReason, KReason, Round, RoundKind
 from engine.loading.loaded import DEQUANTISED, NF4_NOTE
-from engine.pair import REENCODED
+from engine.serving.engine import Facts, State, Status
+from engine.serving.load_pair import REENCODED
 from engine.stats import Baseline, Summary, Tally
 from engine.text.tokenizer import NO_SYSTEM, NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, Script, play

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.engine import State, Status
 from engine.lab import Name, records
+from engine.serving.engine import State, Status
 from tests.fake_engine import FakeEngine, measured
 from tests.ui.conftest import Standing, Visit, until
 from ui import when as module

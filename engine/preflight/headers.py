@@ -9,22 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine import tokens as tokens_of
 from engine.config import EMBEDDED
 from engine.errors import LoadError
-from engine.findings import Finding, Refused, found
-from engine.headers_folder import of_files
-from engine.kinds import obstacle
 from engine.loading.gguf_convert import readable
 from engine.loading.gguf_files import FAMILIES, READ, model_config, on_grid
 from engine.loading.gguf_header import GgufHeader, Truncated, read_gguf
 from engine.loading.gguf_tokenizer import check_roles, tokeniser
 from engine.loading.progress import Progress
 from engine.loading.source import EMBEDDED_NAME, HUB_ID, first_line
-from engine.model_facts import Headers, HeadFacts, window_of
-from engine.model_files import Folder, on_hub
 from engine.networks.llama_shape import KINDS
-from engine.tokens import Tokens
+from engine.preflight import tokenizer_info as tokens_of
+from engine.preflight.diagnostics import Finding, Refused, found
+from engine.preflight.headers_folder import of_files
+from engine.preflight.model_files import Folder, on_hub
+from engine.preflight.model_info import Headers, HeadFacts, window_of
+from engine.preflight.supported import obstacle
+from engine.preflight.tokenizer_info import Tokens
 
 __all__ = ["HeadFacts", "Headers", "Tokens", "read_headers"]
 

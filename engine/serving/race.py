@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from engine.config import DecodingParams
 from engine.events import Event, Finished, FinishReason, Prefilled, Prefilling, Round
-from engine.stream import Stream, attempt
+from engine.serving.stream import Stream, attempt
 
 if TYPE_CHECKING:
     from engine.decode import Lane

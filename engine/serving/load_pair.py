@@ -46,7 +46,7 @@ Loader = Callable[[EngineConfig, Progress], Pair]
 def load_pair(config: EngineConfig, progress: Progress) -> Pair:
     """Loads what the configuration names. Raises LoadError."""
     from engine.loading import load as loading
-    from engine.pairs import resolved
+    from engine.serving.model_presets import resolved
 
     config = resolved(config)
     threads = config.threads or loading.default_threads()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.check import Finding, Report, Verdict, check
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.loading.progress import Progress
+from engine.preflight.check import Finding, Report, Verdict, check
 
 
 def refusal(config: EngineConfig) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.findings import Finding
 from engine.heads.config import default_features
-from engine.tokens import Tokens
+from engine.preflight.diagnostics import Finding
+from engine.preflight.tokenizer_info import Tokens
 
 
 @dataclass(frozen=True, slots=True)

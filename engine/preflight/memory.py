@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from engine.errors import LoadError
 
 if TYPE_CHECKING:
-    from engine.headers import Headers
+    from engine.preflight.headers import Headers
 
 MIB = 2**20
 CONVERSATION = 4096
@@ -127,7 +127,7 @@ def dense_on(device: str, machine: Machine) -> str:
 
 def this_machine() -> Machine:
     """As it is now. Imports torch only where there is an accelerator to be asked."""
-    from engine.lab.machine import free_bytes
+    from engine.hardware import free_bytes
 
     free = free_bytes()
     gpu_name, gpu_free, mps = _accelerator()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from engine.config import DecodingParams, EngineConfig, Message
 from engine.errors import ContextFull, InvalidParams
-from engine.memory import MIB
+from engine.preflight.memory import MIB
 
 if TYPE_CHECKING:
     from engine.control.latency import Costs
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from engine.heads.load import LoadedHead
     from engine.networks.kv_cache import Cache, CachePool
     from engine.networks.model import Model
-    from engine.pair import Pair
+    from engine.serving.load_pair import Pair
 
 Inexact = Literal["", "device", "transformers", "kernel"]
 

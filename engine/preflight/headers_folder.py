@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from engine import tokens as tokens_of
 from engine.errors import LoadError
-from engine.findings import Finding, Refused, found
 from engine.heads.config import is_head_config
-from engine.kinds import obstacle
 from engine.loading.source import first_line
-from engine.model_facts import Headers, HeadFacts, window_of
-from engine.model_files import Files, json_of
 from engine.networks.llama_shape import KINDS, refusal
-from engine.tokens import Tokens
+from engine.preflight import tokenizer_info as tokens_of
+from engine.preflight.diagnostics import Finding, Refused, found
+from engine.preflight.model_files import Files, json_of
+from engine.preflight.model_info import Headers, HeadFacts, window_of
+from engine.preflight.supported import obstacle
+from engine.preflight.tokenizer_info import Tokens
 
 ALIASES = {
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),

@@ -15,20 +15,20 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from engine.change import CalledOff, Change, ChangePhase, ChangeStatus
 from engine.config import DecodingParams, EngineConfig, Message
 from engine.errors import Busy, ContextFull, EngineError, InvalidParams, NotReady
 from engine.events import Finished, FinishReason, Prefilled
+from engine.hardware import processor_name
 from engine.lab.asked import Asked
-from engine.lab.machine import processor_name
 from engine.lab.reports import Reports
 from engine.lab.specs import MOST_REPEATS, checked_xs, specs
 from engine.lab.values import Failed, Name, Result, Spec
-from engine.pair import Loader, Pair, load_pair
-from engine.race import Race, events_of
-from engine.room import makes_room
-from engine.serving import Facts, Serving, begin, set_threads
-from engine.stream import Channel, Stream, attempt
+from engine.preflight.fits import makes_room
+from engine.serving.load_pair import Loader, Pair, load_pair
+from engine.serving.race import Race, events_of
+from engine.serving.served_pair import Facts, Serving, begin, set_threads
+from engine.serving.stream import Channel, Stream, attempt
+from engine.serving.swap import CalledOff, Change, ChangePhase, ChangeStatus
 
 if TYPE_CHECKING:
     from engine.drafters.protocol import Drafter

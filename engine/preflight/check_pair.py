@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.check_plan import size_text
 from engine.config import EngineConfig
-from engine.findings import Finding, found
-from engine.memory import MIB
-from engine.model_facts import Headers
+from engine.preflight.diagnostics import Finding, found
+from engine.preflight.memory import MIB
+from engine.preflight.memory_plan import size_text
+from engine.preflight.model_info import Headers
 
 SHORT_CONTEXT = 2048
 

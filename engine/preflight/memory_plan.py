@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from engine import memory
 from engine.config import EMBEDDED, ON_GRID
 from engine.errors import LoadError
-from engine.findings import Finding, found
 from engine.hardware import linear_key
-from engine.memory import MIB, Machine
-from engine.model_facts import Headers
+from engine.preflight import memory
+from engine.preflight.diagnostics import Finding, found
+from engine.preflight.memory import MIB, Machine
+from engine.preflight.model_info import Headers
 from engine.storage.cache_folder import cache_folder
 from engine.storage.json_cache import read_record
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from engine.errors import LoadError
-from engine.findings import Refused
 from engine.loading.progress import Progress
 from engine.loading.source import FILES, first_line
+from engine.preflight.diagnostics import Refused
 
 LONGEST_HEAD = 10**8
 """Bytes; as the safetensors library allows."""

@@ -1,0 +1,246 @@
+"""Whether a pair can be loaded here, how well it will run, and what to try instead: from headers, before anything changes.
+
+`python -m engine.check --target X --drafter Y` prints it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from glob import escape
+
+from engine.config import DRAFTER_WORDS, EMBEDDED, EngineConfig
+from engine.errors import InvalidParams, LoadError
+from engine.heads.load import BUNDLED
+from engine.loading.gguf_convert import folders_of
+from engine.loading.progress import Progress
+from engine.preflight import memory
+from engine.preflight.check_pair import alone, drafting_of
+from engine.preflight.diagnostics import Finding, Refused, Verdict, found, worst, worst_first
+from engine.preflight.headers import Headers, read_headers
+from engine.preflight.memory import MIB, Machine, this_machine
+from engine.preflight.memory_plan import PARTS, Plan, count_text, plan, size_text
+from engine.preflight.memory_plan import parts as parts_of
+from engine.serving.model_presets import resolved
+from engine.storage.cache_folder import cache_folder
+
+__all__ = ["Finding", "Report", "Verdict", "check"]
+
+TIGHT = 0.9
+"""Share of the free memory from which on it is tight."""
+
+ALIKE = 0.6
+"""A drafter that reads more than this share of what the target reads saves nothing."""
+
+PATIENCE = 5.0
+"""Tokens per second below which a model is slow to read along with."""
+
+MOST_ROWS_MIB = 1024
+"""Weights up to this size run well on any processor, and its speed is not measured for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """parts: MiB of "target", "drafter", "cache", "features", "working" memory and of what is there only while "loading",
+    of which needs_mib is the sum; of all devices, but "loading" of the target's. free_mib: there, None where unknown.
+
+    drafting: "same ids", "re-encoded", "head", "ngram", "none".
+    """
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    target: Headers | None
+    drafter: Headers | None
+    needs_mib: float
+    free_mib: float | None
+    parts: tuple[tuple[str, float], ...]
+    drafting: str
+
+
+def check(
+    config: EngineConfig,
+    *,
+    progress: Progress = lambda *_: None,
+    machine: Machine | None = None,
+    beside_mib: float = 0,
+) -> Report:
+    """Never raises for a bad name: that is a finding. beside_mib: held by the pair in use, which stays meanwhile."""
+    config = resolved(config)
+    machine = machine or this_machine()
+    findings: list[Finding] = []
+    model_drafts = config.drafter not in DRAFTER_WORDS
+    target = _read(config.target, config, progress, findings, model_drafts)
+    drafter = _read(config.drafter, config, progress, findings, True) if model_drafts else _own_head(config)
+    if target is not None and target.head is not None:
+        findings.append(found("head_alone", name=target.name))
+    device = _device(config.device, machine, findings)
+    drafter_device = device if config.drafter_device == "auto" else _device(config.drafter_device, machine, findings)
+    plans: list[Plan] = []
+    if target is not None and target.head is None:
+        findings += alone(target, is_target=True)
+        plans.append(plan(target, device, config.quant, config.kernel, machine, findings))
+    if drafter is not None:
+        findings += alone(drafter, is_target=False)
+        where = device if drafter.head is not None else drafter_device
+        plans.append(plan(drafter, where, config.drafter_quant, "auto", machine, findings))
+    drafting = drafting_of(config, target, drafter, findings)
+    findings += _disk(plans, machine)
+    if target is None or target.head is not None:
+        return Report(
+            worst(findings), worst_first(findings), target, drafter, 0.0, machine.free_on(device), (), drafting
+        )
+    parts = parts_of(plans)
+    findings += [*_memory(parts, machine, beside_mib), *_speed(plans, config, machine)]
+    summed = {name: sum(by_name.get(name, 0.0) for by_name in parts.values()) for name in PARTS[:-1]}
+    summed[PARTS[-1]] = parts[device].get(PARTS[-1], 0.0)  # elsewhere it is only passing through
+    return Report(
+        worst(findings),
+        worst_first(findings),
+        target,
+        drafter,
+        sum(summed.values()),
+        machine.free_on(device),
+        tuple((name, mib) for name, mib in summed.items() if mib),
+        drafting,
+    )
+
+
+def _read(
+    name: str, config: EngineConfig, progress: Progress, findings: list[Finding], with_tokens: bool
+) -> Headers | None:
+    try:
+        return read_headers(name, offline=config.offline, progress=progress, with_tokens=with_tokens)
+    except Refused as refused:
+        if refused.finding not in findings:
+            findings.append(refused.finding)
+        return None
+
+
+def _own_head(config: EngineConfig) -> Headers | None:
+    """The head that comes with the default model."""
+    if config.drafter != "auto" or config.target != EMBEDDED or not BUNDLED.is_dir():
+        return None
+    return read_headers(str(BUNDLED))
+
+
+def _device(wanted: str, machine: Machine, findings: list[Finding]) -> str:
+    if wanted == "auto":
+        return "cuda" if "cuda" in machine.devices else "cpu"
+    if wanted not in machine.devices:
+        missing = found("no_device", device=wanted, usable=", ".join(machine.devices))
+        if missing not in findings:
+            findings.append(missing)
+    return wanted
+
+
+# -- room and speed ----------------------------------------------------------------------------------------------------
+
+
+def _memory(parts: dict[str, dict[str, float]], machine: Machine, beside_mib: float) -> Iterator[Finding]:
+    for device, by_name in parts.items():
+        if device not in machine.devices:
+            continue
+        needs, free = sum(by_name.values()), machine.free_on(device)
+        where = machine.gpu_name or "the GPU's memory" if device == "cuda" else "memory"
+        if free is None:
+            yield found("memory_unknown", where=where, needs=size_text(needs))
+        elif needs > free:
+            code = "memory_beside" if needs <= TIGHT * (free + beside_mib) else "memory_short"
+            yield found(code, needs=size_text(needs), free=size_text(free), where=where)
+        elif needs > TIGHT * free:
+            yield found("memory_tight", needs=size_text(needs), free=size_text(free), where=where)
+
+
+def _disk(plans: list[Plan], machine: Machine) -> Iterator[Finding]:
+    """What must be written before it can be loaded: downloads, and GGUFs in bf16."""
+    models = [plan.model for plan in plans]
+    needs = sum(model.file_bytes for model in models if not model.here) / MIB
+    needs += sum(2 * m.parameters for m in models if m.source == "gguf" and not m.grid and not _converted(m)) / MIB
+    if machine.disk_free_mib is None or needs <= machine.disk_free_mib:
+        return
+    try:
+        folder = str(cache_folder())
+    except LoadError:
+        folder = "the cache"
+    yield found("disk_short", folder=folder, free=size_text(machine.disk_free_mib), needs=size_text(needs))
+
+
+def _converted(model: Headers) -> bool:
+    """Whether a GGUF has been written out before, or never will be."""
+    try:
+        return model.reason is not None or any(
+            (cache_folder() / "gguf").glob(f"{escape(folders_of(model.name))}-*-bf16-*/config.json")
+        )
+    except LoadError:
+        return False
+
+
+def _speed(plans: list[Plan], config: EngineConfig, machine: Machine) -> Iterator[Finding]:
+    target = plans[0]
+    drafters = [p for p in plans[1:] if p.model.head is None and p.device == target.device]
+    for drafter in drafters:
+        if drafter.read_mib > ALIKE * target.read_mib:
+            yield found("drafter_larger", drafter=drafter.model.name, target=target.model.name)
+    if target.device != "cpu" or target.read_mib < MOST_ROWS_MIB or target.model.reason is not None:
+        return
+    from engine.hardware import default_threads
+
+    speed = 1024 * (machine.read_gib_s or memory.read_gib_s(config.threads or default_threads()))
+    rate = speed / target.read_mib
+    if rate < PATIENCE:
+        possible = speed / PATIENCE / (target.read_mib / target.model.parameters)
+        yield found("gpu_better", name=target.model.name, rate=f"{rate:.1f}", parameters=count_text(possible))
+
+
+# -- as text -----------------------------------------------------------------------------------------------------------
+
+WORDS = {Verdict.FITS: "fits", Verdict.SLOW: "will be slow", Verdict.CANNOT: "cannot be loaded"}
+
+
+def card(report: Report) -> str:
+    """The report for a terminal."""
+    lines = [f"This pair {WORDS[report.verdict]}.", ""]
+    for role, model in (("target", report.target), ("drafter", report.drafter)):
+        if model is not None:
+            about = f"{model.kind}, {count_text(model.parameters)} parameters, {model.context_len} tokens of context"
+            lines.append(f"  {role:8} {model.name} ({about})")
+    lines.append(f"  drafting {report.drafting}")
+    if report.parts:
+        free = "" if report.free_mib is None else f", {size_text(report.free_mib)} free"
+        parts = ", ".join(f"{name} {size_text(mib)}" for name, mib in report.parts)
+        lines.append(f"  memory   about {size_text(report.needs_mib)}{free} ({parts})")
+    for finding in report.findings:
+        lines += ["", f"- {finding.message}", *([f"  {finding.advice}"] if finding.advice else [])]
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 where the pair can be loaded, 1 where it cannot, 2 for settings that make no sense."""
+    import argparse
+
+    from engine.config import COMPUTE, DEVICES, QUANTS
+
+    unset = EngineConfig()
+    parser = argparse.ArgumentParser(prog="python -m engine.check", description="Check a pair by its headers alone.")
+    parser.add_argument("--target", default=unset.target, help="embedded, a folder, a .gguf file, a hub id, or a pair")
+    parser.add_argument("--drafter", default=unset.drafter, help="auto, ngram, none, or a head or model as above")
+    for name in ("device", "drafter-device"):
+        parser.add_argument(f"--{name}", default="auto", choices=DEVICES)
+    for name in ("quant", "drafter-quant"):
+        parser.add_argument(f"--{name}", default="auto", choices=QUANTS)
+    parser.add_argument("--compute", default="auto", choices=COMPUTE)
+    parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--offline", action="store_true", help="ask no hub")
+    try:
+        config = replace(unset, **vars(parser.parse_args(arguments)))
+    except InvalidParams as error:
+        print(error, file=sys.stderr)
+        return 2
+    report = check(config)
+    print(card(report))
+    return 1 if report.verdict is Verdict.CANNOT else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
