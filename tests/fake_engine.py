@@ -30,9 +30,9 @@ from engine.events import (
     TokenDecision,
     TokenDetail,
 )
+from engine.lab.catalog import DEFAULTS
 from engine.lab.reports import Reports
-from engine.lab.specs import DEFAULTS
-from engine.lab.values import Failed, Name, Point, Result, Spec, Step
+from engine.lab.results import Failed, Name, Point, Result, Spec, Step
 from engine.serving.engine import Engine, Facts, State, Status
 from engine.serving.race import Race
 from engine.serving.stream import Stream

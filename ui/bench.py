@@ -13,8 +13,9 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from engine.bench.options import add_drafter_options, add_model_options, engine_of, settings_of, tell
-from engine.bench.progress import Interruptible, Pace, marked
+from engine.bench.options import add_drafter_options, add_model_options, engine_of, settings_of
+from engine.cli.options import tell
+from engine.cli.progress import Interruptible, Pace, marked
 from engine.config import DecodingParams, Message
 from engine.errors import EngineError
 from engine.events import Event, Finished, FinishReason, Prefilled, Round

@@ -22,8 +22,8 @@ from typing import Any
 
 from engine.errors import Busy, EngineError, InvalidParams, NotReady
 from engine.lab import Failed, Name, Report, Result, Step, records
+from engine.lab.catalog import DEFAULTS
 from engine.lab.reports import Reports
-from engine.lab.specs import DEFAULTS
 from ui import advisor, render, when
 from ui.advisor import Evidence
 from ui.handlers import CALM_UPDATE_S, GLANCE_S, HEARTBEAT_S, Handlers, readable

@@ -9,7 +9,7 @@ from html import escape
 
 from engine.errors import EngineError
 from engine.lab import records
-from engine.lab.values import Name, Result
+from engine.lab.results import Name, Result
 from ui import glossary_page, inspector, learn_play, lesson_tables, trace_file
 from ui.examples import EXAMPLES
 from ui.glossary import link

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from html import escape
 
 from engine.events import Round, RoundKind
-from engine.lab.values import Point, Result
+from engine.lab.results import Point, Result
 from engine.stats import Summary
 from ui.recordings import Recording
 from ui.render import DASH, both, marked, name, ratio, speed, times

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from engine.config import DecodingParams, Detail, Message, Rule, SamplingParams
 from engine.errors import EngineError
 from engine.events import Round
-from engine.lab.values import Failed, Name, Result, Step
+from engine.lab.results import Failed, Name, Result, Step
 from engine.serving.stream import Channel
 from engine.stats import Summary
 from ui import inspector, learn, lesson_tables

@@ -4,7 +4,7 @@ Blocks of a reply never change, so a patch carries only those from index `from` 
 Gradio may skip values when they come faster than the browser draws. Therefore each patch repeats the blocks of the
 last few, and a page that still finds a gap asks for everything (`sync`). A patch thus never has to arrive.
 
-A block is sent as its HTML and its row (see `engine.trace`), without the lists of likeliest tokens: with the rows the browser keeps the conversation, and can
+A block is sent as its HTML and its row (see `engine.trace.reply`), without the lists of likeliest tokens: with the rows the browser keeps the conversation, and can
 give it back to a server that no longer knows it.
 """
 
@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from engine import trace
 from engine.serving.engine import Facts, Status
+from engine.trace import reply as trace
 from ui import panel, render, saved
 from ui.state import Block, Conversation, Phase, Reply, Turn
 

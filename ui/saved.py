@@ -3,7 +3,7 @@
     {"greenlight_chat": 1, "id": ..., "title": ..., "at": ..., "named": ...,
      "turns": [{"key": ..., "user": ..., "about": {...}, "rows": [...]}]}
 
-rows are the reply's events (see `engine.trace`), about says what wrote it. key is the turn's own (see `ui.state.Turn`), so that
+rows are the reply's events (see `engine.trace.reply`), about says what wrote it. key is the turn's own (see `ui.state.Turn`), so that
 a page that still shows the chat finds its turns again. title, at (milliseconds since 1970) and named (somebody chose the
 title) are the browser's. What comes back was in other hands, so all that is read of it is checked here.
 """
@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from engine import trace
 from engine.config import DecodingParams, Detail, Rule, SamplingParams
 from engine.errors import EngineError
+from engine.trace import reply as trace
 from ui.state import About, Conversation, Turn, abandon, begin, progress
 
 FORMAT = 1

@@ -7,7 +7,7 @@
      "lanes": [{"name": ..., "about": {...} or null, "rows": [...]}, ...]}
 
 lanes: one named "reply", or a race's two, named "plain" and "speculative". about: what wrote it and with which settings
-(see `ui.saved.about_json`). rows: its events, a line of the file each (see `engine.trace`), with the lists of likeliest tokens
+(see `ui.saved.about_json`). rows: its events, a line of the file each (see `engine.trace.reply`), with the lists of likeliest tokens
 where these were recorded; without an end the reply was stopped there. Nothing else is in a file: no state of the model.
 
 What is opened was in other hands, so all of it is checked. Reading a file of the largest size takes seconds: not for
@@ -23,9 +23,10 @@ from datetime import datetime
 from functools import cache
 from typing import Any, NoReturn
 
-from engine import trace, untrusted
 from engine.errors import TraceError
 from engine.events import Prefilling
+from engine.trace import reply as trace
+from engine.trace import untrusted
 from ui.examples import ASSETS
 from ui.recordings import RACE, Lane, LaneName, Recording, closed
 from ui.render import both

@@ -8,21 +8,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from engine.bench.costs import PARTS, costs_of
 from engine.bench.drafts import draft_table
 from engine.bench.options import (
     add_drafter_options,
     add_model_options,
-    add_prompt_options,
     engine_of,
     params_of,
     prompts_of,
     settings_of,
-    tell,
 )
 from engine.bench.pairs import PairRun, drafts_of, figures, reply
-from engine.bench.progress import Interruptible, Pace, marked
-from engine.bench.prompts import Prompt
+from engine.bench.profile import PARTS, costs_of
+from engine.cli.options import add_prompt_options, tell
+from engine.cli.progress import Interruptible, Pace, marked
+from engine.cli.prompts import Prompt
 from engine.config import DecodingParams, Message
 from engine.errors import EngineError
 from engine.serving.engine import Engine

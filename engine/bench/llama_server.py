@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.bench.options import silent
 from engine.bench.turn import Job, Peer, Turn
+from engine.cli.options import silent
 from engine.config import EMBEDDED
 from engine.errors import EngineError
 

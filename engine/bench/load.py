@@ -9,12 +9,19 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.bench.options import USELESS, add_drafter_options, add_model_options, drafters_of, engine_of, tell
-from engine.bench.progress import Interruptible, marked, written
+from engine.bench.options import (
+    USELESS,
+    add_drafter_options,
+    add_model_options,
+    drafters_of,
+    engine_of,
+)
+from engine.cli.options import tell
+from engine.cli.progress import Interruptible, marked, written
 from engine.errors import EngineError
 from engine.lab.conclusions import conclusion
 from engine.lab.records import VERSION, to_json
-from engine.lab.values import Failed, Name, Point, Result, Step
+from engine.lab.results import Failed, Name, Point, Result, Step
 from engine.serving.engine import Engine
 
 TEXT = "when speculation helps: users at once, length of the reply, K, temperature, kind of text, rows of a pass"

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from engine.bench.prompts import Prompt, read_prompts
+from engine.cli.options import add_threads_option
+from engine.cli.prompts import Prompt, read_prompts
 from engine.config import COMPUTE, DEVICES, MAX_K, QUANTS, DecodingParams, EngineConfig, Rule, SamplingParams
-from engine.errors import EngineError, InvalidParams
+from engine.errors import EngineError
 from engine.serving.engine import Engine, State
 
 WARM_UP_TOKENS = 16
 """An engine of the benchmark allows at least so many, whatever --max-new-tokens says."""
 
 USELESS = "useless"
-"""The drafter of `engine.bench.useless`."""
+"""The drafter of `engine.bench.random_drafter`."""
 
 
 def add_model_options(command: argparse.ArgumentParser) -> None:
@@ -31,16 +31,6 @@ def add_model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--quant", choices=QUANTS, default="auto")
     command.add_argument("--compute", choices=COMPUTE, default="auto", help="what nf4 multiplies in")
     command.add_argument("--json", type=Path, metavar="OUT", help="also write the figures to this file")
-
-
-def add_threads_option(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--threads", type=_threads, help="threads of the processor (default: as many as may be used)")
-
-
-def add_prompt_options(command: argparse.ArgumentParser, max_new_tokens: int = 128) -> None:
-    command.add_argument("--prompts", type=Path, required=True, help="JSON lines in Spec-Bench's format")
-    command.add_argument("--limit", type=int, help="so many prompts, spread evenly over the categories (default: all)")
-    command.add_argument("--max-new-tokens", type=int, default=max_new_tokens)
 
 
 def add_drafter_options(command: argparse.ArgumentParser, several: bool = False) -> None:
@@ -67,17 +57,6 @@ def add_sampling_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--top-p", type=float, default=1.0)
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--rule", choices=list(Rule), default=Rule.REJECTION, type=Rule)
-
-
-def _threads(text: str) -> int:
-    """The same bounds as everywhere. Raises argparse.ArgumentTypeError."""
-    try:
-        return EngineConfig(threads=int(text)).threads or 1
-    except InvalidParams as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-_threads.__name__ = "whole number"
 
 
 def _k(text: str) -> int | None:
@@ -148,7 +127,7 @@ def engine_of(args: argparse.Namespace) -> Iterator[Engine]:
 def _engine(args: argparse.Namespace, config: EngineConfig) -> Engine:
     if args.drafter != USELESS:
         return Engine(config)
-    from engine.bench.useless import UselessEngine
+    from engine.bench.random_drafter import UselessEngine
 
     return UselessEngine(config, params_of(args, None).sampling.seed or 0)
 
@@ -165,12 +144,3 @@ def settings_of(args: argparse.Namespace, engine: Engine, **more: Any) -> dict[s
     if facts.drafter_name:
         fixed |= {"drafter_model": facts.drafter_name, "drafter_device": facts.drafter_device}
     return fixed | told | more
-
-
-def silent(phase: str, fraction: float | None) -> None:
-    """Takes the progress of loading, and keeps it to itself."""
-
-
-def tell(line: str) -> None:
-    """Progress, apart from the figures."""
-    print(line, file=sys.stderr, flush=True)

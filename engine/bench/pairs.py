@@ -10,8 +10,8 @@ from typing import Any
 
 from engine.bench.drafts import draft_figures
 from engine.bench.options import told_k
-from engine.bench.progress import Interruptible, Pace
-from engine.bench.prompts import CATEGORIES, Prompt
+from engine.cli.progress import Interruptible, Pace
+from engine.cli.prompts import CATEGORIES, Prompt
 from engine.config import DecodingParams, Detail, Message, Rule
 from engine.errors import ContextFull, EngineError
 from engine.events import Event, Finished, FinishReason, Round

@@ -22,18 +22,17 @@ from engine.bench import llama_server, transformers_peer
 from engine.bench.options import (
     add_drafter_options,
     add_model_options,
-    add_prompt_options,
     engine_of,
     params_of,
     prompts_of,
     settings_of,
-    tell,
     told_k,
 )
 from engine.bench.pairs import reply
-from engine.bench.progress import Interruptible, Pace, marked
-from engine.bench.prompts import Prompt
 from engine.bench.turn import Job, Peer, Turn
+from engine.cli.options import add_prompt_options, tell
+from engine.cli.progress import Interruptible, Pace, marked
+from engine.cli.prompts import Prompt
 from engine.config import DecodingParams, Message
 from engine.errors import ContextFull, EngineError
 from engine.serving.engine import Engine

@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.bench.options import add_threads_option, prompts_of, silent, tell
-from engine.bench.progress import Pace
-from engine.bench.prompts import Prompt
+from engine.bench.options import prompts_of
+from engine.cli.options import add_threads_option, silent, tell
+from engine.cli.progress import Pace
+from engine.cli.prompts import Prompt
 from engine.config import EMBEDDED, Message
 from engine.errors import EngineError, LoadError
 from engine.loading.load import Loaded, load

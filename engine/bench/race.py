@@ -15,17 +15,16 @@ from typing import Any
 from engine.bench.options import (
     add_drafter_options,
     add_model_options,
-    add_prompt_options,
     add_sampling_options,
     engine_of,
     params_of,
     prompts_of,
     settings_of,
-    tell,
 )
 from engine.bench.pairs import Reply, reply, reply_of
-from engine.bench.progress import Interruptible, Pace, marked
-from engine.bench.prompts import Prompt
+from engine.cli.options import add_prompt_options, tell
+from engine.cli.progress import Interruptible, Pace, marked
+from engine.cli.prompts import Prompt
 from engine.config import DecodingParams, Message
 from engine.errors import ContextFull
 from engine.serving.engine import Engine

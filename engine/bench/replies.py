@@ -6,18 +6,15 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from engine.bench.costs import cost_table, costs_of, sampling_share
 from engine.bench.drafts import draft_table
 from engine.bench.options import (
     add_drafter_options,
     add_model_options,
-    add_prompt_options,
     add_sampling_options,
     engine_of,
     params_of,
     prompts_of,
     settings_of,
-    tell,
     told_k,
 )
 from engine.bench.pairs import (
@@ -30,7 +27,9 @@ from engine.bench.pairs import (
     run_pairs,
     table,
 )
-from engine.bench.progress import Interruptible, marked
+from engine.bench.profile import cost_table, costs_of, sampling_share
+from engine.cli.options import add_prompt_options, tell
+from engine.cli.progress import Interruptible, marked
 from engine.config import DecodingParams
 from engine.errors import EngineError
 from engine.serving.engine import Engine

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from engine.bench.options import add_model_options, silent, tell
-from engine.bench.progress import Pace
+from engine.bench.options import add_model_options
+from engine.cli.options import silent, tell
+from engine.cli.progress import Pace
 from engine.errors import EngineError
 from engine.hardware import buffer_bytes
 

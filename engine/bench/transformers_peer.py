@@ -17,9 +17,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from engine.bench.options import silent, tell
-from engine.bench.prompts import Prompt
 from engine.bench.turn import Job, Peer, Turn
+from engine.cli.options import silent, tell
+from engine.cli.prompts import Prompt
 from engine.errors import EngineError
 from engine.loading.source import find, first_line
 

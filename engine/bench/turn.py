@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.bench.prompts import Prompt
+from engine.cli.prompts import Prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """When speculation helps, measured: experiments that the engine runs on the machine that it is on."""
 
-from engine.lab.values import (
+from engine.lab.results import (
     AUTO,
     MEASURED,
     OWN,

@@ -8,15 +8,15 @@ from dataclasses import replace
 from engine.config import DecodingParams, Message, Rule, SamplingParams
 from engine.control.latency import Times
 from engine.lab import figures
-from engine.lab.asked import Asked
-from engine.lab.estimate import estimate
+from engine.lab.bootstrap import estimate
+from engine.lab.catalog import FIXED_K, K_KINDS, SHORT, SHORT_TIMES, TEXT_KINDS, TEXT_TOKENS, TOKENS
+from engine.lab.context import Rig
 from engine.lab.figures import Figure
 from engine.lab.formulas import expected_tokens, speedup_from_costs
 from engine.lab.prompts import LONG, PROMPTS
 from engine.lab.replies import Block, Cell, Comparison, Pair
-from engine.lab.rig import Rig
-from engine.lab.specs import FIXED_K, K_KINDS, SHORT, SHORT_TIMES, TEXT_KINDS, TEXT_TOKENS, TOKENS
-from engine.lab.values import OWN, PREDICTED, SPECULATIVE, Kind, Point
+from engine.lab.request import Asked
+from engine.lab.results import OWN, PREDICTED, SPECULATIVE, Kind, Point
 
 Prompt = tuple[int, ...]
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from engine.lab.values import PLAIN, PREDICTED, SPECULATIVE, Name, Point, Result
+from engine.lab.results import PLAIN, PREDICTED, SPECULATIVE, Name, Point, Result
 
 
 def conclusion(result: Result) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from engine.lab.asked import Asked
 from engine.lab.comparisons import k, length, temperature, text
-from engine.lab.rate import Rate
-from engine.lab.rig import Experiment, Rig
-from engine.lab.rows import Rows
-from engine.lab.values import Name
+from engine.lab.concurrency import Rate
+from engine.lab.context import Experiment, Rig
+from engine.lab.forward_cost import Rows
+from engine.lab.request import Asked
+from engine.lab.results import Name
 
 EXPERIMENTS: Mapping[Name, Callable[[Rig, Asked], Experiment]] = {
     Name.RATE: Rate,

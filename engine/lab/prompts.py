@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice, product
 
-from engine.lab.values import Kind
+from engine.lab.results import Kind
 
 _LIGHTHOUSE = (
     "The harbour library opened in 1926 in a former rope store. Its first librarian, Ada Brandt, lent books to sailors "

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import untrusted
 from engine.errors import EngineError, TraceError
-from engine.lab.values import Name, Point, Result
+from engine.lab.results import Name, Point, Result
+from engine.trace import untrusted
 
 VERSION = 1
 MAX_POINTS = 1000

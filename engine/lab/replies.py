@@ -11,8 +11,8 @@ from engine.config import DecodingParams
 from engine.decode import Lane, generate
 from engine.errors import EngineError
 from engine.events import Event, Finished, FinishReason
-from engine.lab.rig import Measurement, Pairs, Rig
-from engine.lab.values import Point
+from engine.lab.context import Measurement, Pairs, Rig
+from engine.lab.results import Point
 from engine.networks.kv_cache import Cache
 from engine.stats import Summary, summarise
 

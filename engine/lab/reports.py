@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.lab.values import Failed, Report, Result
+from engine.lab.results import Failed, Report, Result
 from engine.serving.stream import Channel
 
 

@@ -19,10 +19,10 @@ from engine.config import DecodingParams, EngineConfig, Message
 from engine.errors import Busy, ContextFull, EngineError, InvalidParams, NotReady
 from engine.events import Finished, FinishReason, Prefilled
 from engine.hardware import processor_name
-from engine.lab.asked import Asked
+from engine.lab.catalog import MOST_REPEATS, checked_xs, specs
 from engine.lab.reports import Reports
-from engine.lab.specs import MOST_REPEATS, checked_xs, specs
-from engine.lab.values import Failed, Name, Result, Spec
+from engine.lab.request import Asked
+from engine.lab.results import Failed, Name, Result, Spec
 from engine.preflight.fits import makes_room
 from engine.serving.load_pair import Loader, Pair, load_pair
 from engine.serving.race import Race, events_of
@@ -475,9 +475,9 @@ class Engine:
             stream.put(event)
 
     def _begin_trial(self, trial: _Trial) -> Iterator[_Made]:
-        from engine.lab.conduct import Watch, conduct
+        from engine.lab.context import Rig
         from engine.lab.experiments import EXPERIMENTS
-        from engine.lab.rig import Rig
+        from engine.lab.runner import Watch, conduct
         from engine.networks.kv_cache import Cache
 
         serving = self._in_use()

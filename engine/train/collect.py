@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 
-from engine.bench.options import add_threads_option, silent, tell
-from engine.bench.progress import written
+from engine.cli.options import add_threads_option, silent, tell
+from engine.cli.progress import written
 from engine.config import Message, SamplingParams
 from engine.errors import EngineError
 from engine.heads.load import sizes

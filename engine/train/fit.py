@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.bench.options import add_threads_option, silent
-from engine.bench.progress import written
+from engine.cli.options import add_threads_option, silent
+from engine.cli.progress import written
 from engine.errors import EngineError
 from engine.heads.eagle3 import FIRST, HeadConfig, Weights
 from engine.heads.format import HeadFile, read_head, write_head

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.bench.options import add_prompt_options, add_threads_option, silent, tell
-from engine.bench.prompts import CATEGORIES, Prompt, read_prompts
+from engine.cli.options import add_prompt_options, add_threads_option, silent, tell
+from engine.cli.prompts import CATEGORIES, Prompt, read_prompts
 from engine.config import Message, SamplingParams
 from engine.errors import EngineError
 from engine.heads.format import HeadFile, read_head

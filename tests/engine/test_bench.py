@@ -12,7 +12,7 @@ import pytest
 from engine.bench import __main__ as bench
 from engine.bench import pairs
 from engine.bench.pairs import margin, report_of, run_pairs, table
-from engine.bench.prompts import CATEGORIES, Prompt, read_prompts, spread
+from engine.cli.prompts import CATEGORIES, Prompt, read_prompts, spread
 from engine.config import DecodingParams, Message, Rule, SamplingParams
 from engine.errors import EngineError
 from engine.serving.stream import Stream

@@ -8,8 +8,8 @@ import pytest
 
 from engine.bench.drafts import acceptance, draft_figures, draft_table, foreseen
 from engine.bench.pairs import report_of, run_pairs
-from engine.bench.prompts import Prompt
-from engine.bench.useless import PROMISING, Useless, UselessEngine
+from engine.bench.random_drafter import PROMISING, Useless, UselessEngine
+from engine.cli.prompts import Prompt
 from engine.config import DecodingParams, EngineConfig, Rule, SamplingParams
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.protocol import Offer

@@ -13,7 +13,7 @@ from engine.bench import __main__ as bench
 from engine.bench import load
 from engine.lab.conclusions import conclusion, crossover
 from engine.lab.records import loads
-from engine.lab.values import PLAIN, SPECULATIVE, Name, Point
+from engine.lab.results import PLAIN, SPECULATIVE, Name, Point
 from tests.fake_engine import FakeEngine, measured
 
 

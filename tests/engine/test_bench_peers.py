@@ -18,8 +18,8 @@ import transformers
 from engine.bench import __main__ as bench
 from engine.bench import llama_server, peers, transformers_peer
 from engine.bench.llama_server import serving
-from engine.bench.prompts import Prompt
 from engine.bench.turn import Job, Peer, Turn
+from engine.cli.prompts import Prompt
 from engine.config import DecodingParams, SamplingParams
 from engine.errors import EngineError
 from engine.serving.engine import Engine

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from engine.bench import __main__ as bench
 from engine.bench import race
 from engine.bench.pairs import Reply, reply_of
-from engine.bench.prompts import CATEGORIES, Prompt
 from engine.bench.race import COLUMNS, Trio, figures, report_of, run_trios, table
+from engine.cli.prompts import CATEGORIES, Prompt
 from engine.config import DecodingParams, Message, SamplingParams
 from engine.errors import EngineError
 from engine.events import Finished, FinishReason, Round

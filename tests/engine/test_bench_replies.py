@@ -14,11 +14,11 @@ import pytest
 
 from engine.bench import __main__ as bench
 from engine.bench import options, replies
-from engine.bench.costs import PARTS, cost_table, costs, costs_of, sampling_share
 from engine.bench.pairs import run_baselines, run_pairs
-from engine.bench.progress import Pace, written
-from engine.bench.prompts import CATEGORIES, Prompt
-from engine.bench.useless import UselessEngine
+from engine.bench.profile import PARTS, cost_table, costs, costs_of, sampling_share
+from engine.bench.random_drafter import UselessEngine
+from engine.cli.progress import Pace, written
+from engine.cli.prompts import CATEGORIES, Prompt
 from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
 from engine.errors import EngineError
 from engine.events import Round, RoundKind

@@ -13,7 +13,7 @@ import transformers
 
 from engine.bench import __main__ as bench
 from engine.bench import contexts, rows
-from engine.bench.prompts import Prompt
+from engine.cli.prompts import Prompt
 from engine.config import DecodingParams, Message, SamplingParams
 from engine.loading import load as loading
 from engine.networks.llama_shape import LlamaShape

@@ -16,7 +16,7 @@ from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
 from engine.errors import Busy, LoadError, NotReady
 from engine.events import Finished, FinishReason
 from engine.lab import Name
-from engine.lab.values import Failed
+from engine.lab.results import Failed
 from engine.serving import engine as module
 from engine.serving.engine import Engine, Pair, State
 from engine.serving.served_pair import Serving

@@ -14,15 +14,28 @@ from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingP
 from engine.decode import Lane, Reply
 from engine.errors import Busy, ContextFull, EngineError, InvalidParams, NotReady
 from engine.events import FinishReason, Round
-from engine.lab.asked import Asked
-from engine.lab.conduct import Watch, conduct
-from engine.lab.estimate import estimate
+from engine.lab.bootstrap import estimate
+from engine.lab.catalog import DEFAULTS
+from engine.lab.concurrency import together
+from engine.lab.context import Measurement
+from engine.lab.forward_cost import compute_slope
 from engine.lab.prompts import PROMPTS, users
-from engine.lab.rate import together
-from engine.lab.rig import Measurement
-from engine.lab.rows import compute_slope
-from engine.lab.specs import DEFAULTS
-from engine.lab.values import AUTO, OWN, PLAIN, PREDICTED, SPECULATIVE, Failed, Kind, Name, Point, Report, Result, Step
+from engine.lab.request import Asked
+from engine.lab.results import (
+    AUTO,
+    OWN,
+    PLAIN,
+    PREDICTED,
+    SPECULATIVE,
+    Failed,
+    Kind,
+    Name,
+    Point,
+    Report,
+    Result,
+    Step,
+)
+from engine.lab.runner import Watch, conduct
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model
 from engine.serving.engine import Engine, State
@@ -44,7 +57,7 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(autouse=True)
 def little_memory_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.lab.rows.buffer_bytes", lambda: 1 << 16)
+    monkeypatch.setattr("engine.lab.forward_cost.buffer_bytes", lambda: 1 << 16)
 
 
 def run(engine: Engine, name: Name, **asked: Any) -> tuple[list[Step], Result]:
@@ -180,7 +193,7 @@ def test_ones_own_prompts_are_a_series_of_their_own(engine: Engine, name: Name) 
 
 
 def test_fewer_users_where_memory_is_short(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.lab.rate.free_bytes", lambda: 1)
+    monkeypatch.setattr("engine.lab.concurrency.free_bytes", lambda: 1)
     _, result = run(engine, Name.RATE)
     assert {point.x for point in result.points} == {1.0}
     assert "memory for 1" in dict(result.settings)["cut"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.errors import EngineError
 from engine.lab.conclusions import conclusion
 from engine.lab.records import dumps, from_json, loads, reference, to_json
-from engine.lab.values import Name, Point, Result
+from engine.lab.results import Name, Point, Result
 from tests.fake_engine import measured
 
 NUMBER = st.floats(0.0, 1e9)

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import trace, untrusted
 from engine.config import MAX_K, DecodingParams, Detail, Rule, SamplingParams
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.errors import TraceError
@@ -37,6 +36,8 @@ from engine.networks.kv_cache import Cache
 from engine.networks.model import Model
 from engine.stats import Tally, summarise
 from engine.stopping import cut_at_stop_strings, cut_round
+from engine.trace import reply as trace
+from engine.trace import untrusted
 from tests.fake_engine import Script, play, tokens_of
 from tests.fakes import FakeNetwork, Scripted, byte_tokenizer, noisy, run
 

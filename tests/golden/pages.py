@@ -12,7 +12,7 @@ from app import prepare_environment
 from engine.config import DecodingParams, Detail, EngineConfig, Rule, SamplingParams
 from engine.events import FinishReason
 from engine.lab.reports import Reports
-from engine.lab.values import Kind, Name
+from engine.lab.results import Kind, Name
 from engine.preflight.check import Report
 from engine.preflight.diagnostics import SENTENCES, found, worst
 from engine.preflight.memory import Machine

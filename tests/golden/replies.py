@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.bench.useless import UselessEngine
+from engine.bench.random_drafter import UselessEngine
 from engine.config import DecodingParams, Detail, EngineConfig, Message, Rule, SamplingParams
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.events import Prefilled
-from engine.lab.values import Name, Result
+from engine.lab.results import Name, Result
 from engine.loading.progress import Progress
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model

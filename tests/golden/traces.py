@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from engine import trace
+from engine.trace import reply as trace
 from tests.golden.items import Item, plain
 from ui import export, page_export
 from ui.examples import ASSETS

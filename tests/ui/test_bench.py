@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from engine import trace
-from engine.bench.progress import Interruptible
+from engine.cli.progress import Interruptible
 from engine.errors import EngineError
 from engine.events import FinishReason, Round
+from engine.trace import reply as trace
 from tests.fake_engine import FakeEngine, Script, play
 from ui import bench, client, controls, invented
 from ui.state import Reply, advance

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from engine import trace
 from engine.config import DecodingParams
 from engine.events import FinishReason
 from engine.serving.engine import State, Status
+from engine.trace import reply as trace
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script, play
 from ui import handlers as module
 from ui.controls import TABLE, Options

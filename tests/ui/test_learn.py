@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import DecodingParams, Detail, Rule
-from engine.lab.values import Point
+from engine.lab.results import Point
 from engine.serving.engine import State, Status
 from engine.stats import summarise
 from tests.fake_engine import FakeEngine, Script, play

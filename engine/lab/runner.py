@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import perf_counter
 
-from engine.lab.asked import Asked
-from engine.lab.rig import Experiment, Pairs
-from engine.lab.values import Result, Step
+from engine.lab.context import Experiment, Pairs
+from engine.lab.request import Asked
+from engine.lab.results import Result, Step
 
 LIMIT_S = 180.0
 """An experiment that takes longer ends with what it has: on a slow machine it would keep its reader for an hour."""

@@ -14,10 +14,10 @@ from time import perf_counter
 import torch
 
 from engine.hardware import buffer_bytes, free_bytes
-from engine.lab.asked import Asked
-from engine.lab.estimate import estimate
-from engine.lab.rig import Measurement, Pairs, Rig
-from engine.lab.values import MEASURED, Point
+from engine.lab.bootstrap import estimate
+from engine.lab.context import Measurement, Pairs, Rig
+from engine.lab.request import Asked
+from engine.lab.results import MEASURED, Point
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Request
 

@@ -1,11 +1,10 @@
-"""Rows of a trace back into events, one at a time. Nothing in them is believed (see `engine.trace` for the format)."""
+"""Rows of a trace back into events, one at a time. Nothing in them is believed (see `engine.trace.reply` for the format)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine import untrusted as read
 from engine.config import MAX_K, Rule
 from engine.events import (
     Choice,
@@ -24,6 +23,7 @@ from engine.events import (
     TokenDecision,
     TokenDetail,
 )
+from engine.trace import untrusted as read
 
 MAX_TOP = 20
 """Entries of a top list."""

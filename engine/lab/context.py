@@ -8,7 +8,7 @@ from typing import Protocol
 
 from engine.control.latency import Costs
 from engine.drafters.protocol import Drafter
-from engine.lab.values import Point
+from engine.lab.results import Point
 from engine.networks.model import Model
 from engine.text.tokenizer import Tokenizer
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from engine.config import MAX_K, Rule
 from engine.control.latency import Costs, Times
 from engine.errors import InvalidParams
-from engine.lab.values import AUTO, MEASURED, PLAIN, PREDICTED, SPECULATIVE, Kind, Name, Spec
+from engine.lab.results import AUTO, MEASURED, PLAIN, PREDICTED, SPECULATIVE, Kind, Name, Spec
 
 K_KINDS = (Kind.CHAT, Kind.CODE, Kind.SUMMARY)
 TEXT_KINDS = tuple(Kind)

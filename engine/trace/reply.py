@@ -36,7 +36,6 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
-from engine import trace_rows, untrusted
 from engine.config import Rule
 from engine.events import (
     Choice,
@@ -51,6 +50,8 @@ from engine.events import (
     Token,
     TokenDecision,
 )
+from engine.trace import rows as trace_rows
+from engine.trace import untrusted
 
 VERSION = 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.lab.values import Name
+from engine.lab.results import Name
 
 
 @dataclass(frozen=True, slots=True)

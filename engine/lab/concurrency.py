@@ -18,13 +18,13 @@ from engine.decode import Lane, Reply
 from engine.drafters.protocol import Drafter
 from engine.events import Round
 from engine.hardware import free_bytes
-from engine.lab.asked import Asked
+from engine.lab.bootstrap import estimate
+from engine.lab.catalog import FIXED_K, RATE_TOKENS
 from engine.lab.comparisons import encoded
-from engine.lab.estimate import estimate
+from engine.lab.context import Measurement, Pairs, Rig
 from engine.lab.prompts import users
-from engine.lab.rig import Measurement, Pairs, Rig
-from engine.lab.specs import FIXED_K, RATE_TOKENS
-from engine.lab.values import AUTO, PLAIN, SPECULATIVE, Point
+from engine.lab.request import Asked
+from engine.lab.results import AUTO, PLAIN, SPECULATIVE, Point
 from engine.networks.kv_cache import Cache
 from engine.networks.model import Model
 from engine.stats import Summary, ratio, summarise

@@ -1,0 +1,1 @@
+"""What the commands of bench and train have in common."""
