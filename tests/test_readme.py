@@ -149,8 +149,8 @@ def test_the_endpoints_parameters_and_figures_are_explained(readme: str) -> None
 
     from tests.fake_engine import FakeEngine
     from ui.api import Record, make_generate
+    from ui.chat.handlers import Handlers
     from ui.controls import Options
-    from ui.handlers import Handlers
 
     generate = make_generate(Handlers(FakeEngine(), Options()))  # type: ignore[arg-type]
     text = READMES[readme]

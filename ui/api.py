@@ -15,8 +15,9 @@ from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Rou
 from engine.serving.engine import Facts
 from engine.serving.stream import Stream
 from engine.stats import Tally
-from ui.controls import default_drafter
-from ui.handlers import GLANCE_S, HEARTBEAT_S, Handlers, readable
+from ui.chat.handlers import Handlers
+from ui.controls import default_drafter, readable
+from ui.jobs import GLANCE_S, HEARTBEAT_S
 from ui.sessions import Live
 
 TOLD = ("target", "weights", "kernel", "device", "exact", "note")

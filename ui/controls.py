@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Literal
 
 from engine.config import MAX_K, DecodingParams, Detail, Rule, SamplingParams
@@ -301,3 +303,25 @@ def _written(given: object, most: int = 24) -> str:
         return "…"
     whole = f"{given:g}" if isinstance(given, float) else sendable(str(given))
     return whole if len(whole) <= most else whole[: most - 1] + "…"
+
+
+_BLANK = frozenset(
+    map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10),
+              *range(0xE0100, 0xE01F0)))
+)  # fmt: skip
+"""Characters that show nothing although Unicode counts them as letters, marks or symbols: fillers, variation selectors."""
+
+
+def readable(message: object) -> str:
+    """The message as text that can be sent on, or "" if a person could not see anything in it."""
+    written = sendable(message) if isinstance(message, str) else ""
+    visible = any(
+        not (char.isspace() or char in _BLANK or unicodedata.category(char) in ("Cf", "Cc")) for char in written
+    )
+    return written if visible else ""
+
+
+def corrected(correction: Correction) -> str:
+    """What was changed of a setting, in both languages."""
+    en, zh = (escape(correction.sentence(lang)) for lang in ("en", "zh"))
+    return f'<span class="en" lang="en">{en}</span><span class="zh" lang="zh">{zh}</span>'

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from textwrap import shorten
 
-from ui.render import both
+from ui.html.render import both
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 

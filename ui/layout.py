@@ -10,23 +10,30 @@ from typing import Any
 import gradio as gr
 
 from engine.serving.engine import Engine
-from ui import charts, chats, export, learn, models, page, render, saved, when
-from ui import watch as views
+from ui import bundle as page
 from ui.api import make_generate
+from ui.charts import reply as charts
+from ui.chat import sidebar as chats
+from ui.chat.handlers import Handlers
 from ui.controls import Options
 from ui.examples import ASSETS, EXAMPLES, buttons
-from ui.glossary import figure
-from ui.handlers import Handlers
-from ui.labs import Labs
-from ui.lessons import Lessons
-from ui.model_pairs import Models
-from ui.patches import Patch, answer, packed
-from ui.races import Races
-from ui.render import both, named
-from ui.settings import SettingsPane
+from ui.html import render
+from ui.html.render import both, named
+from ui.learn import page as learn
+from ui.learn.handlers import Lessons
+from ui.models import page as models
+from ui.models.handlers import Models
+from ui.race import viewer as views
+from ui.race.handlers import Races
+from ui.recording import export, saved
+from ui.settings.page import SettingsPane
 from ui.state import Conversation
 from ui.strings import TEXT, Lang, text
+from ui.strings.glossary import figure
 from ui.theme import dress
+from ui.updates import Patch, answer, packed
+from ui.when import page as when
+from ui.when.handlers import Labs
 
 FILL = "(...values) => window.greenlight.fill(...values)"
 SEND = "(...values) => window.greenlight.send(...values)"

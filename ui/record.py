@@ -16,9 +16,9 @@ from engine.config import DecodingParams, Detail, EngineConfig, Message, Rule, S
 from engine.errors import EngineError
 from engine.serving.engine import Engine, State
 from engine.serving.race import Race
-from ui import trace_file
 from ui.examples import ASSETS
-from ui.recordings import Lane, LaneName, Recording, extend, race_lanes
+from ui.recording import trace_file
+from ui.recording.recordings import Lane, LaneName, Recording, extend, race_lanes
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from engine.events import (
 )
 from engine.serving.engine import Facts
 from engine.stats import Summary, Tally
-from ui.course import Course, played
+from ui.controller_history import Course, played
 
 
 class Kind(StrEnum):

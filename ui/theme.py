@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from ui import page
+from ui import bundle as page
 from ui.examples import ASSETS
 
 SANS = ("system-ui", "PingFang SC", "Microsoft YaHei", "Noto Sans CJK SC", "sans-serif")

@@ -1,4 +1,4 @@
-// ---- where chats are kept: in this browser, one record each, as ui/saved.py reads it
+// ---- where chats are kept: in this browser, one record each, as ui/recording/saved.py reads it
 //
 // In IndexedDB and not in a value of localStorage: that holds 5 MB, which a few long replies with all their events fill,
 // and with all chats in one value two tabs would write over each other's. Here a change reads and writes one record in one

@@ -28,7 +28,7 @@ from tests.engine import (
     test_loading,
 )
 from tests.golden.items import Item, plain
-from ui import models
+from ui.models import page as models
 
 FILES = (test_check, test_hostile_files, test_gguf_files, test_gguf_tokeniser, test_head_files, test_loading)
 

@@ -20,35 +20,30 @@ from engine.serving.engine import State, Status
 from engine.serving.swap import ChangePhase, ChangeStatus
 from tests.fake_engine import FakeEngine, Script, measured, play
 from tests.golden.items import Item
-from ui import (
-    advisor,
-    card,
-    charts,
-    chats,
-    controls,
-    examples,
-    inspector,
-    labs,
-    learn,
-    models,
-    page,
-    panel,
-    patches,
-    prose,
-    race_charts,
-    races,
-    render,
-    trace_file,
-    verdict,
-    watch,
-    when,
-)
-from ui.advisor import Answers, Evidence, Goal
-from ui.handlers import Handlers
-from ui.lessons import Lessons
-from ui.recordings import Lane, LaneName, Recording, of_turn
+from ui import bundle as page
+from ui import controls, examples
+from ui import updates as patches
+from ui.charts import reply as charts
+from ui.chat import sidebar as chats
+from ui.chat.handlers import Handlers
+from ui.html import panel, prose, render
+from ui.inspect import inspector
+from ui.inspect import token_card as card
+from ui.learn import page as learn
+from ui.learn.handlers import Lessons
+from ui.models import page as models
+from ui.race import charts as race_charts
+from ui.race import handlers as races
+from ui.race import verdict
+from ui.race import viewer as watch
+from ui.recording import trace_file
+from ui.recording.recordings import Lane, LaneName, Recording, of_turn
 from ui.state import Conversation, Reply, advance, begin, progress, redo, undo, written_by
 from ui.strings import TEXT
+from ui.when import advisor
+from ui.when import handlers as labs
+from ui.when import page as when
+from ui.when.advisor import Answers, Evidence, Goal
 
 MIXED = (
     "# Title\n\nSome *words* and `code`, <b>no tag</b> & more.\n\n```python\ndef add(a, b):\n    return a + b  # 和\n```\n\n"

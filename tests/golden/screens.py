@@ -15,7 +15,7 @@ from tests.fake_engine import FakeEngine, Script
 from tests.golden.pages import MIXED
 from tests.ui.conftest import FLAGS, OPEN, serve
 from ui.controls import Options
-from ui.watch import TABS
+from ui.race.viewer import TABS
 
 WIDTHS = {1440: 900, 390: 844}
 PATIENCE_MS = 60_000

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 from engine.trace import reply as trace
 from tests.golden.items import Item, plain
-from ui import export, page_export
 from ui.examples import ASSETS
-from ui.recordings import LaneName
-from ui.saved import FORMAT, conversation, turn_json
+from ui.race import page_export
+from ui.recording import export
+from ui.recording.recordings import LaneName
+from ui.recording.saved import FORMAT, conversation, turn_json
+from ui.recording.trace_file import SHIPPED, dump, load
 from ui.state import Turn
 from ui.strings import LANGS
-from ui.trace_file import SHIPPED, dump, load
 
 
 def items() -> Iterator[Item]:

@@ -12,9 +12,10 @@ import pytest
 
 from engine.lab import Kind, Name, Point, Result
 from tests.fake_engine import measured
-from ui import advisor, when
-from ui.advisor import Advice, Answers, Evidence, Goal, Side, Verdict
 from ui.strings import LANGS
+from ui.when import advisor
+from ui.when import page as when
+from ui.when.advisor import Advice, Answers, Evidence, Goal, Side, Verdict
 
 NOTHING = Evidence({})
 

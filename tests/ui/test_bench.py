@@ -14,7 +14,10 @@ from engine.errors import EngineError
 from engine.events import FinishReason, Round
 from engine.trace import reply as trace
 from tests.fake_engine import FakeEngine, Script, play
-from ui import bench, client, controls, invented
+from ui import controls
+from ui.bench import client
+from ui.bench import fixtures as invented
+from ui.bench import page_cost as bench
 from ui.state import Reply, advance
 
 

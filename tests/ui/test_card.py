@@ -29,11 +29,11 @@ from engine.events import (
 from tests.fake_engine import FakeEngine, Script, play
 from tests.ui.test_render import BIG_LIST, NAUGHTY, Reader
 from tests.ui.test_state import decodings, texts
-from ui import card as module
-from ui.card import answer, apart, card, number, subject_of
+from ui.chat.handlers import Handlers
 from ui.controls import TABLE, Options
-from ui.handlers import Handlers
-from ui.render import marked
+from ui.html.render import marked
+from ui.inspect import token_card as module
+from ui.inspect.token_card import answer, apart, card, number, subject_of
 from ui.state import LOST, About, Block, Kind, Reply, Turn, advance
 from ui.strings import LANGS, TEXT, Lang, text
 

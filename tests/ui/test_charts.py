@@ -19,8 +19,8 @@ from engine.config import DecodingParams
 from engine.events import Event, Round, RoundKind
 from tests.fake_engine import Script, play
 from tests.ui.test_render import NAUGHTY
-from ui import figures
-from ui.charts import (
+from ui.charts import figures
+from ui.charts.reply import (
     MOST_POINTS,
     MOST_STRETCHES,
     NAMES,
@@ -31,7 +31,7 @@ from ui.charts import (
     plotly_script,
     stretches,
 )
-from ui.render import seconds, speed
+from ui.html.render import seconds, speed
 from ui.state import Reply, advance
 from ui.strings import LANGS
 

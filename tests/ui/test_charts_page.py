@@ -10,7 +10,7 @@ import pytest
 
 from tests.fake_engine import FakeEngine, Script
 from tests.ui.conftest import Standing, Visit
-from ui.charts import NAMES, plotly_script
+from ui.charts.reply import NAMES, plotly_script
 from ui.controls import Options
 
 pytestmark = pytest.mark.browser

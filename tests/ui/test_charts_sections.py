@@ -9,10 +9,10 @@ import pytest
 
 from tests.ui.conftest import PATIENCE_MS
 from tests.ui.test_race_charts import race, recording
-from ui import page as parts
-from ui.charts import plotly_script
+from ui import bundle as parts
+from ui.charts.reply import plotly_script
 from ui.examples import ASSETS
-from ui.race_charts import NAMES, charts, frame
+from ui.race.charts import NAMES, charts, frame
 
 pytestmark = pytest.mark.browser
 

@@ -12,8 +12,8 @@ import pytest
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script
 from tests.ui.conftest import Visit, free_port, until
 from tests.ui.test_render import NAUGHTY
-from ui import saved
 from ui.controls import Options
+from ui.recording import saved
 
 pytestmark = pytest.mark.browser
 

@@ -31,7 +31,7 @@ from ui.controls import (
     stops,
     table,
 )
-from ui.presets import PRESETS, presets
+from ui.settings.presets import PRESETS, presets
 from ui.strings import LANGS, Lang
 
 JSON = st.recursive(

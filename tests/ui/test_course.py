@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.config import DecodingParams
 from engine.events import KReason, Outcome, Round
 from tests.fake_engine import Script, play
-from ui.course import RESTING, RESTING_AFTER, Course, Played, played
+from ui.controller_history import RESTING, RESTING_AFTER, Course, Played, played
 
 IDLE = frozenset({KReason.OFF, KReason.NO_OFFER})
 ASIDE = frozenset({KReason.PROBE, KReason.EXPLORE})

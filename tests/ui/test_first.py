@@ -14,11 +14,12 @@ from engine.serving.engine import State, Status
 from tests.fake_engine import FakeEngine
 from tests.ui.test_card import said
 from tests.ui.test_render import NAUGHTY, Reader
-from ui import examples, render
+from ui import examples
+from ui.chat.handlers import Handlers
 from ui.controls import TABLE, Options
+from ui.eta import ENOUGH, ENOUGH_S, Pace
 from ui.examples import EXAMPLES
-from ui.handlers import Handlers
-from ui.pace import ENOUGH, ENOUGH_S, Pace
+from ui.html import render
 from ui.state import Turn
 from ui.strings import LANGS
 
@@ -121,7 +122,7 @@ def test_the_time_left_reaches_the_page(monkeypatch: pytest.MonkeyPatch) -> None
     handlers = Handlers(engine, Options())
     clock: list[float] = [0.0]
     tick: Callable[[], float] = lambda: clock[0]  # noqa: E731
-    monkeypatch.setattr("ui.handlers.time.monotonic", tick)
+    monkeypatch.setattr("ui.chat.handlers.time.monotonic", tick)
     assert "left in this step" not in handlers.sync("")["loading"]
     engine.state, clock[0] = at(0.2), 10.0
     assert "about 80 s left in this step" in handlers.sync("")["loading"]

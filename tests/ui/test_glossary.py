@@ -11,15 +11,22 @@ import pytest
 from engine.config import DecodingParams
 from engine.stats import Tally, summarise
 from tests.fake_engine import Script, play
-from ui import charts, lab_charts, learn, page_export, panel, race_charts, verdict, watch, when
-from ui.glossary import BY_NAME, OF_FIGURE, TERMS, Term, figure, link
-from ui.glossary_page import entry, glossary
+from ui.charts import reply as charts
+from ui.html import panel
+from ui.html.render import measured_of
 from ui.layout import _panel
-from ui.recordings import Lane, LaneName, Recording, extend
-from ui.render import measured_of
+from ui.learn import page as learn
+from ui.learn.glossary_page import entry, glossary
+from ui.race import charts as race_charts
+from ui.race import page_export, verdict
+from ui.race import viewer as watch
+from ui.race.viewer import TABS
+from ui.recording.recordings import Lane, LaneName, Recording, extend
+from ui.recording.trace_file import shipped
 from ui.strings import LANGS, TEXT, text
-from ui.trace_file import shipped
-from ui.watch import TABS
+from ui.strings.glossary import BY_NAME, OF_FIGURE, TERMS, Term, figure, link
+from ui.when import charts as lab_charts
+from ui.when import page as when
 
 WORDS_ONLY = {"rest", "verdict"}
 """Places of the panel that hold a sentence and no figure."""
@@ -128,7 +135,7 @@ def test_every_named_figure_of_the_panel_is_linked() -> None:
 
 def test_every_figure_of_a_lane_a_verdict_a_reply_and_a_chart_has_a_term() -> None:
     lanes = {f"lane.{name}" for name in re.findall(r'<b data-lane="(\w+)"', watch.watch())}
-    rows = set(re.findall(r'told\("(verdict\.\w+)"', Path("ui/verdict.py").read_text("utf-8")))
+    rows = set(re.findall(r'told\("(verdict\.\w+)"', Path("ui/race/verdict.py").read_text("utf-8")))
     feet = {key for key, _ in measured_of(summarise(play(Script(), DecodingParams(drafter="ngram"))))}
     drawn = {f"charts.{name}" for name in (*charts.NAMES, *race_charts.NAMES)}
     assert lanes and rows and feet

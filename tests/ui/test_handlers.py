@@ -15,13 +15,14 @@ from engine.events import FinishReason
 from engine.serving.engine import State, Status
 from engine.trace import reply as trace
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script, play
-from ui import handlers as module
-from ui.controls import TABLE, Options
-from ui.handlers import Handlers, readable
-from ui.patches import Patch, packed
-from ui.render import both
+from ui import jobs
+from ui.chat import handlers as module
+from ui.chat.handlers import Handlers
+from ui.controls import TABLE, Options, readable
+from ui.html.render import both
 from ui.sessions import Sessions
 from ui.state import Phase, Reply, Turn, advance
+from ui.updates import Patch, packed
 
 VALUES = [control.default for control in TABLE]
 
@@ -29,7 +30,7 @@ VALUES = [control.default for control in TABLE]
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pace is for eyes; here nobody looks."""
-    monkeypatch.setattr(module, "UPDATE_S", 0.002)
+    monkeypatch.setattr(jobs, "UPDATE_S", 0.002)
     monkeypatch.setattr(module, "GLANCE_S", 0.001)
 
 

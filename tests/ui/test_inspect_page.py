@@ -282,7 +282,7 @@ def forget() -> None:
     """As a server that was started again: no recording is known."""
     import gc
 
-    from ui.recordings import Recordings
+    from ui.recording.recordings import Recordings
 
     for store in gc.get_objects():
         if isinstance(store, Recordings):

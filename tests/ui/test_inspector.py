@@ -34,14 +34,15 @@ from tests.ui.test_prose import colours, luminance
 from tests.ui.test_render import BIG_LIST, NAUGHTY, Reader
 from tests.ui.test_state import decodings, texts
 from tests.ui.test_trace_file import recordings
-from ui import card, inspector
 from ui.examples import ASSETS
-from ui.inspector import SHOWN_BEFORE, pane
-from ui.recordings import Lane, LaneName, Recording
-from ui.render import marked
+from ui.html.render import marked
+from ui.inspect import inspector
+from ui.inspect import token_card as card
+from ui.inspect.explain import number, took
+from ui.inspect.inspector import SHOWN_BEFORE, pane
+from ui.recording.recordings import Lane, LaneName, Recording
 from ui.state import About, Reply, advance
 from ui.strings import LANGS
-from ui.why import number, took
 
 REPLY = LaneName.REPLY
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from engine.lab import Name, Point, Result
 from tests.fake_engine import measured
-from ui import lab
-from ui.lab import Sentence
+from ui.when import conclusions as lab
+from ui.when.conclusions import Sentence
 
 USERS = (1, 2, 4, 8, 16, 32)
 

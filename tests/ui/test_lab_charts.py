@@ -13,8 +13,9 @@ import pytest
 
 from engine.lab import Name, Point, Result
 from tests.fake_engine import measured
-from ui import figures, lab_charts
+from ui.charts import figures
 from ui.strings import TEXT
+from ui.when import charts as lab_charts
 
 
 def tables(html: str) -> list[list[str]]:

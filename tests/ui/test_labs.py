@@ -15,13 +15,13 @@ from engine.errors import Busy, InvalidParams
 from engine.lab import Name, Point, Result, records
 from engine.serving.engine import State, Status
 from tests.fake_engine import FakeEngine, measured
-from ui import labs as module
-from ui import when
+from ui.chat.handlers import Handlers
 from ui.controls import Options
-from ui.handlers import Handlers
-from ui.labs import Labs
-from ui.patches import Patch
-from ui.render import both
+from ui.html.render import both
+from ui.updates import Patch
+from ui.when import handlers as module
+from ui.when import page as when
+from ui.when.handlers import Labs
 
 WISH = {"session": "s1", "key": "k1", "name": "rate"}
 

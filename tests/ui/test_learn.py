@@ -20,16 +20,19 @@ from engine.lab.results import Point
 from engine.serving.engine import State, Status
 from engine.stats import summarise
 from tests.fake_engine import FakeEngine, Script, play
-from ui import handlers as handlers_module
-from ui import learn, learn_play, lesson_tables, roofline
-from ui import lessons as module
+from ui.charts import roofline
+from ui.charts.roofline import Pass
+from ui.chat import handlers as handlers_module
+from ui.chat.handlers import Handlers
 from ui.controls import Options
-from ui.handlers import Handlers
-from ui.lessons import Lessons, point
-from ui.patches import Patch
-from ui.render import both
-from ui.roofline import Pass
+from ui.html.render import both
+from ui.learn import handlers as module
+from ui.learn import page as learn
+from ui.learn import play as learn_play
+from ui.learn import tables as lesson_tables
+from ui.learn.handlers import Lessons, point
 from ui.strings import TEXT
+from ui.updates import Patch
 
 LESSONS = ("token", "bound", "verify", "drafters")
 
@@ -100,7 +103,7 @@ def test_the_examples_table_is_the_articles() -> None:
     ]  # fmt: skip
 
 
-LEARN = [*sorted(Path("ui").rglob("le*.py")), *Path("ui").rglob("glossary_page.py")]
+LEARN = sorted(Path("ui/learn").glob("*.py"))
 
 
 def test_no_word_of_the_steps_is_left_over() -> None:

@@ -12,9 +12,9 @@ import pytest
 from engine.lab.formulas import best_k, expected_tokens, speedup
 from tests.fake_engine import FakeEngine
 from tests.ui.conftest import Visit, until
-from ui import learn_play
 from ui.controls import Options
-from ui.learn import STEPS
+from ui.learn import play as learn_play
+from ui.learn.page import STEPS
 
 pytestmark = pytest.mark.browser
 

@@ -15,11 +15,11 @@ from engine.serving.engine import Facts
 from engine.serving.model_presets import PAIRS
 from engine.serving.swap import ChangePhase, ChangeStatus
 from tests.fake_engine import FakeEngine
-from ui import models
 from ui.controls import Options
-from ui.render import both
+from ui.html.render import both
+from ui.models import page as models
 from ui.strings import LANGS, TEXT
-from ui.strings_models import CHINESE
+from ui.strings.models import CHINESE
 
 FACTS = FakeEngine().facts()
 

@@ -17,11 +17,11 @@ from engine.preflight.diagnostics import found, worst
 from engine.serving.engine import State, Status
 from engine.serving.swap import ChangePhase
 from tests.fake_engine import FakeEngine
-from ui import model_pairs as module
+from ui.chat.handlers import Handlers
 from ui.controls import Options
-from ui.handlers import Handlers
-from ui.model_pairs import Models
-from ui.render import both
+from ui.html.render import both
+from ui.models import handlers as module
+from ui.models.handlers import Models
 from ui.sessions import Live
 
 WISH = {"target": "owner/new", "drafter": "auto"}

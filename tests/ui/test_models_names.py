@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.serving.model_presets import PAIRS
 from ui.controls import Options
-from ui.model_names import MAX_NAME, NotAllowed, hidden, located, offered, spoken
+from ui.models.names import MAX_NAME, NotAllowed, hidden, located, offered, spoken
 
 
 @pytest.fixture

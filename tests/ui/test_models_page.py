@@ -16,8 +16,8 @@ from engine.serving.swap import ChangePhase
 from tests.fake_engine import FakeEngine
 from tests.ui.conftest import Visit, until
 from tests.ui.test_accessibility import violations
-from ui import model_pairs as module
 from ui.controls import Options
+from ui.models import handlers as module
 
 pytestmark = pytest.mark.browser
 

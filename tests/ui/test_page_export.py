@@ -17,13 +17,13 @@ from tests.fake_engine import DEFAULT_TEXT, Script, play
 from tests.ui.test_recordings import GUESSING, PLAIN, race
 from tests.ui.test_render import BIG_LIST, NAUGHTY
 from tests.ui.test_trace_file import recordings
-from ui import page_export
-from ui.page_export import page
-from ui.recordings import Lane, LaneName, Recording
-from ui.render import marked
+from ui.html.render import marked
+from ui.inspect.explain import number
+from ui.race import page_export
+from ui.race.page_export import page
+from ui.recording.recordings import Lane, LaneName, Recording
 from ui.state import LOST, About, Reply, advance
 from ui.strings import LANGS, Lang, text
-from ui.why import number
 
 ABOUT = About("FakeLM-1M", "GGUF Q4_1", "test kernel", "cpu", True, 8192, ("none", "ngram"), GUESSING)
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ui.test_render import BIG_LIST, NAUGHTY
-from ui.highlight import MAX_CODE, highlight
-from ui.prose import MAX_CHUNK, answer, chunks, render
+from ui.html.highlight import MAX_CODE, highlight
+from ui.html.prose import MAX_CHUNK, answer, chunks, render
 
 ALLOWED = {
     "p": {"class"}, "h4": set(), "h5": set(), "h6": set(), "ul": set(), "ol": {"start"}, "li": {"value"}, "blockquote": set(),

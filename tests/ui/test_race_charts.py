@@ -17,10 +17,11 @@ from engine.events import Event, Outcome, Prefilled, Round, RoundKind, TokenDeci
 from tests.fake_engine import Script, play
 from tests.ui.test_charts import EMPTY_AXES, Table, _strings, _styles
 from tests.ui.test_render import NAUGHTY
-from ui import figures, invented
-from ui.charts import MOST_POINTS
-from ui.race_charts import LATEST_ROUNDS, MOST_DOTS, MOST_ROWS, NAMES, charts, frame, sample
-from ui.recordings import Lane, LaneName, Recording
+from ui.bench import fixtures as invented
+from ui.charts import figures
+from ui.charts.reply import MOST_POINTS
+from ui.race.charts import LATEST_ROUNDS, MOST_DOTS, MOST_ROWS, NAMES, charts, frame, sample
+from ui.recording.recordings import Lane, LaneName, Recording
 from ui.state import Reply, advance
 from ui.strings import LANGS
 

@@ -14,9 +14,9 @@ from tests.fake_engine import FakeEngine, Script
 from tests.ui.conftest import Visit, until
 from tests.ui.test_inspect_page import PANE, VIEW, forget, open_file, saved
 from tests.ui.test_race_page import go, lane, opened, over, race, rounds, running, won
-from ui import races as module
-from ui import trace_file
 from ui.controls import Options
+from ui.race import handlers as module
+from ui.recording import trace_file
 
 pytestmark = pytest.mark.browser
 

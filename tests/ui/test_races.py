@@ -14,15 +14,15 @@ from engine.config import DecodingParams, Detail, Rule
 from engine.events import FinishReason
 from engine.serving.engine import State, Status
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script, play
-from ui import handlers as handlers_module
-from ui import races as module
-from ui import trace_file
+from ui import jobs
+from ui.chat.handlers import Handlers
 from ui.controls import TABLE, Options
-from ui.handlers import Handlers
-from ui.patches import Patch
-from ui.races import Races
-from ui.recordings import Lane, LaneName, Recording, extend
-from ui.render import both
+from ui.html.render import both
+from ui.race import handlers as module
+from ui.race.handlers import Races
+from ui.recording import trace_file
+from ui.recording.recordings import Lane, LaneName, Recording, extend
+from ui.updates import Patch
 
 VALUES = [control.default for control in TABLE]
 WISH = {"key": "k1", "prompt": "hello", "k": "auto", "temperature": 0, "length": 128, "dice": True}
@@ -31,7 +31,7 @@ WISH = {"key": "k1", "prompt": "hello", "k": "auto", "temperature": 0, "length":
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pace is for eyes; here nobody looks."""
-    monkeypatch.setattr(handlers_module, "UPDATE_S", 0.002)
+    monkeypatch.setattr(jobs, "UPDATE_S", 0.002)
     monkeypatch.setattr(module, "GLANCE_S", 0.001)
 
 

@@ -12,7 +12,7 @@ from engine.config import DecodingParams
 from engine.events import Event, Finished, FinishReason
 from tests.fake_engine import Script, play
 from tests.ui.test_state import decodings, texts
-from ui.recordings import Lane, LaneName, Recording, Recordings, closed, extend, of_turn, size
+from ui.recording.recordings import Lane, LaneName, Recording, Recordings, closed, extend, of_turn, size
 from ui.state import About, Phase, Reply, Turn, advance
 
 GUESSING = DecodingParams(drafter="ngram", num_speculative_tokens=3)

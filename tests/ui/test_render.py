@@ -20,8 +20,8 @@ from engine.serving.load_pair import REENCODED
 from engine.stats import Baseline, Summary, Tally
 from engine.text.tokenizer import NO_SYSTEM, NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, Script, play
-from ui import panel, render
 from ui.controls import Options
+from ui.html import panel, render
 from ui.state import LOST, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn, advance, begin, progress
 
 NAUGHTY = (

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from engine.config import DecodingParams, Detail, Rule, SamplingParams
 from engine.events import Finished
 from tests.fake_engine import DEFAULT_TEXT, Script, play
-from ui import saved
-from ui.saved import NotSaved, conversation
+from ui.recording import saved
+from ui.recording.saved import NotSaved, conversation
 from ui.state import About, Conversation, Phase, begin, progress, undo
 
 ID = "k73hGPRuHNFx-urrhDmt_apb"

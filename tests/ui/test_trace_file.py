@@ -19,12 +19,12 @@ from tests.engine.test_trace import JSON, changed, places, replies, same
 from tests.fake_engine import Script, play
 from tests.ui.test_recordings import race
 from tests.ui.test_saved import abouts
-from ui import trace_file
 from ui.examples import ASSETS
-from ui.recordings import Lane, LaneName, Recording, closed
+from ui.recording import trace_file
+from ui.recording.recordings import Lane, LaneName, Recording, closed
+from ui.recording.trace_file import SHIPPED, Unreadable, dump, load, shipped
 from ui.state import Phase, Reply, advance
 from ui.strings import LANGS, TEXT, text
-from ui.trace_file import SHIPPED, Unreadable, dump, load, shipped
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 dates = st.just("") | st.dates().map(str) | st.datetimes().map(lambda at: at.isoformat(timespec="seconds"))

@@ -17,10 +17,10 @@ from tests.ui.test_card import said
 from tests.ui.test_recordings import GUESSING, PLAIN, race
 from tests.ui.test_render import BIG_LIST, NAUGHTY, Reader
 from tests.ui.test_state import texts
-from ui.recordings import Lane, LaneName, Recording, of_turn
+from ui.race.verdict import KS, Likeness, comparison, verdict
+from ui.recording.recordings import Lane, LaneName, Recording, of_turn
 from ui.state import About, Reply, Turn, advance
 from ui.strings import LANGS
-from ui.verdict import KS, Likeness, comparison, verdict
 
 GREEDY, WARM = SamplingParams(), SamplingParams(temperature=0.8)
 

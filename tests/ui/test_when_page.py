@@ -14,8 +14,8 @@ from engine.lab import Name, records
 from engine.serving.engine import State, Status
 from tests.fake_engine import FakeEngine, measured
 from tests.ui.conftest import Standing, Visit, until
-from ui import when as module
 from ui.controls import Options
+from ui.when import page as module
 
 pytestmark = pytest.mark.browser
 

@@ -1,0 +1,1 @@
+"""What the page costs: `python -m ui.bench --help`."""

@@ -1,0 +1,1 @@
+"""Figures with a sentence and a table each."""

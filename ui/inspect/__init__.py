@@ -1,0 +1,1 @@
+"""The tab Inspect, and what a token tells of itself anywhere."""

@@ -1,0 +1,216 @@
+"""What the steps of the tab "Learn" show of measurements: events and points -> HTML with a sentence and a table. Pure.
+
+The same functions show what was recorded elsewhere and what the reader measures.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from engine.events import Round, RoundKind
+from engine.lab.results import Point, Result
+from engine.stats import Summary
+from ui.charts.roofline import Pass, drawing
+from ui.html.render import DASH, both, marked, name, ratio, speed, times
+from ui.inspect.explain import took
+from ui.recording.recordings import Recording
+from ui.state import About, Block
+
+FEW, MANY = 4, 64
+"""Rows that the sentence about forward passes compares with one; the nearest that were measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """How one drafter did on a text."""
+
+    drafter: str
+    alpha: float | None
+    tau: float | None
+    tok_s: float | None
+
+
+# -- where it was measured ---------------------------------------------------------------------------------------------
+
+
+def here(about: About | None) -> str:
+    where = DASH if about is None else " · ".join((about.target, about.weights, about.kernel, about.device))
+    return f'<p class="origin">{both("learn.here", where=where)}</p>'
+
+
+def recorded(recording: Recording) -> str:
+    about = recording.lanes[0].about
+    where = DASH if about is None else " · ".join((about.target, about.weights, about.kernel, about.device))
+    return f'<p class="origin">{both("learn.recorded", date=recording.made or DASH, where=where)}</p>'
+
+
+def origin(result: Result, reference: bool) -> str:
+    """Of an experiment. reference: it is the one that comes with the app."""
+    machine = dict(result.machine)
+    names = ("target", "weights", "kernel", "device", "processor")
+    where = " · ".join(machine[part] for part in names if machine.get(part))
+    told = both("learn.reference", date=result.made[:10], where=where) if reference else both("learn.here", where=where)
+    disturbed = f" <b>{both('learn.disturbed')}</b>" if result.disturbed else ""
+    return f'<p class="origin">{told}{disturbed}</p>'
+
+
+# -- 1: token by token -------------------------------------------------------------------------------------------------
+
+
+def tokens(blocks: Iterable[Block], most: int = 24) -> str:
+    """Each token of plain rounds with what its pass took; "" before there is one."""
+    found = [
+        ("".join(token.text or token.special for token in block.event.tokens), block.event.total_s)
+        for block in blocks
+        if isinstance(block.event, Round)
+    ][:most]
+    if not found:
+        return ""
+    spent = [seconds for _, seconds in found]
+    said = both("learn.token.result", median=took(statistics.median(spent)), count=len(spent), low=took(min(spent)),
+                high=took(max(spent)))  # fmt: skip
+    longest = max(spent)
+    beads = "".join(
+        f'<li><bdi>{escape(marked(text)) or "…"}</bdi><span class="track" aria-hidden="true"><span style="width:{seconds / longest:.0%}"></span></span>'
+        f"<small>{took(seconds)}</small></li>"
+        for text, seconds in found
+    )
+    return f'<p class="result">{said}</p><p class="name">{both("learn.token.list")}</p><ol class="beads">{beads}</ol>'
+
+
+# -- 2: rows -----------------------------------------------------------------------------------------------------------
+
+
+def passes(points: Sequence[Point]) -> str:
+    """The roofline, its sentence and its table; "" before anything was measured."""
+    found = sorted(map(_pass, points), key=lambda one: one.rows)
+    if not found:
+        return ""
+    one = found[0].ms if found[0].rows == 1 else None
+    rows = [
+        (str(p.rows), f"{p.ms:.3g}", times(p.ms / one) if one else DASH, f"{p.ms / p.rows:.3g}",
+         f"{p.floor_ms:.3g}" if p.floor_ms else DASH, f"{p.compute_ms:.3g}" if p.compute_ms else DASH)
+        for p in found
+    ]  # fmt: skip
+    columns = ("rows", "ms", "times", "each", "floor.ms", "compute.ms")
+    keys = {name: both(f"learn.bound.{name}") for name in columns}
+    legend = "".join(
+        f'<li class="{line}">{both(f"learn.bound.{line}")}</li>' for line in ("measured", "floor", "compute")
+    )
+    return (
+        f'{_compared(found)}<p class="name">{both("learn.bound.chart")}</p>{drawing(found)}<ul class="lines">{legend}</ul>'
+        f"{table(both('learn.bound.table'), list(keys.values()), rows)}"
+    )
+
+
+def _pass(point: Point) -> Pass:
+    extra = dict(point.extra)
+    return Pass(int(point.x), point.y, extra.get("floor_ms"), extra.get("compute_ms"))
+
+
+def _compared(found: Sequence[Pass]) -> str:
+    if len(found) < 3 or found[0].rows != 1:
+        return ""
+    few = min(found[1:], key=lambda one: abs(one.rows - FEW))
+    many = min(found[1:], key=lambda one: abs(one.rows - MANY))
+    if few.rows == many.rows:
+        many = found[-1]
+    one = found[0].ms
+    said = both(
+        "learn.bound.result", few=few.rows, times=f"{few.ms / one:.2f}", many=many.rows, most=f"{many.ms / one:.1f}"
+    )
+    return f'<p class="result">{said}</p>'
+
+
+# -- 6: tokens a round -------------------------------------------------------------------------------------------------
+
+
+def lengths(recording: Recording, lane: str) -> str:
+    """Rounds with guesses by the tokens that they wrote."""
+    found = recording.lane(lane)
+    rounds = [block.event for block in found.reply.blocks if isinstance(block.event, Round)] if found else []
+    counts = Counter(len(one.tokens) for one in rounds if one.kind is RoundKind.SPECULATIVE and one.decisions)
+    if not counts:
+        return ""
+    written = sum(tokens * times for tokens, times in counts.items())
+    said = both("learn.least.counted", rounds=counts.total(), tokens=written, least=min(counts), most=max(counts))
+    rows = [(str(length), str(counts[length])) for length in sorted(counts)]
+    heads = [both("learn.least.tokens"), both("learn.least.rounds")]
+    return f'<p class="result">{said}</p>{table(both("learn.least.rounds.table"), heads, rows)}{recorded(recording)}'
+
+
+# -- 8: drafters -------------------------------------------------------------------------------------------------------
+
+
+def drafting(drafter: str, figures: Summary) -> Drafting:
+    return Drafting(drafter, figures.alpha, figures.acceptance_length, figures.overall_tok_s)
+
+
+def drafters(found: Sequence[Drafting], prompt: str, count: int, finished: bool) -> str:
+    """Each with its figures; plain decoding ("none") is what the others are compared with. prompt: its name, as HTML."""
+    if not found:
+        return ""
+    plain = next((one.tok_s for one in found if one.drafter == "none"), None)
+    gains = {one.drafter: one.tok_s / plain for one in found if one.tok_s and plain}
+    rows = [
+        (name(one.drafter), ratio(one.alpha), ratio(one.tau), speed(one.tok_s), times(gains.get(one.drafter)))
+        for one in found
+    ]
+    keys = ("name", "alpha", "tau", "speed", "gain")
+    heads = [both(f"learn.drafters.{key}") for key in keys]
+    caption = _with("learn.drafters.measured", "prompt", prompt, count=count)
+    return f"{_quickest(gains) if finished else ''}{table(caption, heads, rows)}"
+
+
+def _quickest(gains: Mapping[str, float]) -> str:
+    guessing = {drafter: gain for drafter, gain in gains.items() if drafter != "none"}
+    if not guessing:
+        return ""
+    best = max(guessing, key=lambda drafter: guessing[drafter])
+    if guessing[best] <= 1:
+        return f'<p class="result">{both("learn.drafters.result.none")}</p>'
+    said = _with("learn.drafters.result", "best", name(best), speedup=f"{guessing[best]:.2f}")
+    return f'<p class="result">{said}</p>'
+
+
+def _with(key: str, field: str, html: str, **values: object) -> str:
+    """A sentence with something in it that is HTML in both languages itself, so it goes in after the sentence is made."""
+    return both(key, **{field: "\0"}, **values).replace("\0", html)
+
+
+def right(recordings: Iterable[Recording], drafter: str) -> str:
+    """How many guesses of a drafter were right in recordings, in words."""
+    drafts = [
+        one
+        for recording in recordings
+        for lane in recording.lanes
+        for one in lane.reply.tally.summary().acceptance_by_drafter
+        if one.drafter == drafter
+    ]
+    tested, accepted = sum(one.tested for one in drafts), sum(one.accepted for one in drafts)
+    if not tested:
+        return both("learn.drafters.absent")
+    return both("learn.drafters.right", accepted=accepted, tested=tested)
+
+
+def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """All cells are HTML; the first of a row names it."""
+    columns = "".join(f'<th scope="col">{head}</th>' for head in heads)
+    body = "".join(
+        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+        for first, *cells in rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{_plain(caption)}"><table><caption>{caption}</caption>'
+        f"<thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _plain(html: str) -> str:
+    """The words of a text in both languages, for an attribute."""
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())

@@ -1,0 +1,240 @@
+"""What happens in the tab "Models": a pair is checked, another is loaded in place of the one in use, and every page hears of it.
+
+Unlike the other views this one pulls: a page asks time and again what there is ("news"), and is answered where that is not
+what it has seen. So nothing can get lost, a page that is loaded again finds all as it was, and one that knows nothing of a
+change learns of it. assets/page/models.js takes the answers. Each has
+    token    what it says, in a few characters; the page sends it back as what it has seen
+    pair     the pair in use, `number` of it, `wish`: what would have to be filled in for it; None while there is none
+    change   the change under way, or what came of this visitor's latest; None where there is nothing to say
+    check    this visitor's latest check, under the `number` that the page gave it
+    presets  the known pairs, and what is free for them now
+    notice   a refusal, in words
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from engine.config import DRAFTER_WORDS, EngineConfig
+from engine.errors import Busy, EngineError
+from engine.preflight.check import Report, Verdict, check
+from engine.preflight.memory import this_machine
+from engine.serving.engine import State, Status
+from engine.serving.model_presets import resolved
+from engine.serving.swap import Change
+from ui.chat.handlers import Handlers
+from ui.eta import Pace
+from ui.html.render import both
+from ui.models import names as model_names
+from ui.models import page as models
+from ui.models.names import NotAllowed
+from ui.sessions import latest
+from ui.updates import Patch, numbered
+
+log = logging.getLogger(__name__)
+
+CAPACITY = 200
+"""Visitors whose latest check is kept; beyond it that of whoever asked last longest ago is forgotten."""
+
+MAX_KEY = 100
+
+
+@dataclass(slots=True)
+class Visitor:
+    """What was said to somebody last. number: of the check or load that they asked for last; checking: it is under way."""
+
+    number: int = 0
+    checking: bool = False
+    card: str = ""
+    notice: str = ""
+    closed: Change | None = None
+
+
+@dataclass(slots=True)
+class Begun:
+    """A change that was asked for here: by whom, and when it began and ended (seconds of one clock)."""
+
+    change: Change
+    session: str
+    who: str
+    began_s: float
+    ended_s: float | None = None
+
+
+class Models:
+    """The events of this tab, bound to one engine."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        self.handlers = handlers
+        self._visitors: OrderedDict[str, Visitor] = OrderedDict()
+        self._begun: Begun | None = None
+        self._pace = Pace()
+        self._start = secrets.token_hex(4)  # numbers of pairs begin anew with the server
+
+    async def ask(self, what: str, args: Mapping[str, Any]) -> Patch | None:
+        """What the page asks; None where it has seen all that there is to say.
+
+        args: `session`, the visitor's secret name; `seen`; of "check" and "load" `number`, which grows, and `wish`, the form.
+        """
+        visitor = self._visitor(_text(args.get("session")))
+        number = args.get("number")
+        if what in ("check", "load") and isinstance(number, int) and number > visitor.number:
+            visitor.number = number
+            await self._check(visitor, number, args, load=what == "load")
+        elif what == "cancel":
+            self._cancel(visitor, _text(args.get("session")))
+        elif what == "close":
+            visitor.closed = self._begun.change if self._begun else None
+            visitor.notice = ""
+        said = self._said(visitor, _text(args.get("session")))
+        token = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+        if token == args.get("seen"):
+            return None
+        machine = await asyncio.to_thread(this_machine)
+        return numbered({"models": {"token": token} | said | {"presets": models.presets(machine)}})
+
+    # -- a check, and a load -----------------------------------------------------------------------------------------
+
+    async def _check(self, visitor: Visitor, number: int, args: Mapping[str, Any], load: bool) -> None:
+        """Checks what the form says; where that may run and it was asked for, it is loaded."""
+        visitor.card = visitor.notice = ""
+        visitor.closed = self._begun.change if self._begun and self._begun.ended_s is not None else visitor.closed
+        try:
+            config = self._config(args.get("wish"))
+        except NotAllowed as name:
+            visitor.notice = both("models.forbidden" if str(name) else "models.empty", **_named(name))
+            return
+        except EngineError as error:
+            visitor.notice = both("models.refusal", message=str(error))
+            return
+        visitor.checking = True
+        try:
+            report = await asyncio.to_thread(partial(check, config, beside_mib=self._held_mib()))
+            if visitor.number != number or not visitor.checking:
+                return  # called off, or another one was asked for
+            visitor.card = models.card(report)
+            if load:
+                visitor.notice = await self._load(config, report, _text(args.get("session")))
+        except Exception:  # a mistake of ours must not leave the page waiting
+            log.exception("a check failed")
+            if visitor.number == number:
+                visitor.notice = both("models.bug")
+        finally:
+            if visitor.number == number:
+                visitor.checking = False
+
+    async def _load(self, config: EngineConfig, report: Report, session: str) -> str:
+        """Begins the change. Returns why not, in words, or ""."""
+        if report.verdict is Verdict.CANNOT:
+            return both("models.refused")
+        try:
+            change = await asyncio.to_thread(self.handlers.engine.change, config)
+        except Busy:
+            return both("models.busy")
+        except EngineError as error:
+            return both("models.refusal", message=str(error))
+        target = report.target.name if report.target else config.target
+        named = report.drafter is not None and resolved(config).drafter not in DRAFTER_WORDS
+        who = models.called(target, report.drafter.name if report.drafter and named else "")
+        self._begun = begun = Begun(change, session, who, time.monotonic())
+        self._pace = Pace()
+        threading.Thread(target=_time, args=(begun,), name="greenlight-change", daemon=True).start()
+        return ""
+
+    def _config(self, wish: object) -> EngineConfig:
+        """The form as the engine takes it. Raises NotAllowed (with nothing in it where no target is named), InvalidParams."""
+        said = wish if isinstance(wish, dict) else {}
+        options, started = self.handlers.options, self.handlers.engine.config
+        target, drafter = (_written(said.get(field)) for field in ("target", "drafter"))
+        if not target:
+            raise NotAllowed("")
+        wished: dict[str, Any] = {field: _written(said.get(field)) or "auto" for field in models.CHOICES}
+        # Kernels that were asked for when the app was started were asked for that model.
+        kernel = "auto" if started.kernel == "native" else started.kernel
+        wished["target"] = model_names.located(target, options)
+        wished["drafter"] = model_names.located(drafter or "auto", options)
+        return replace(started, kernel=kernel, **wished)
+
+    def _held_mib(self) -> float:
+        facts = self.handlers.facts()
+        return facts.weights_mib if facts else 0.0
+
+    def _cancel(self, visitor: Visitor, session: str) -> None:
+        """Calls off what this visitor sees under way: the check, or else the change, if it is theirs to call off."""
+        if visitor.checking:
+            visitor.checking = False
+        elif self._begun and self._may_cancel(self._begun, session):
+            self._begun.change.cancel()
+
+    def _may_cancel(self, begun: Begun, session: str) -> bool:
+        return begun.session == session or not self.handlers.options.served
+
+    # -- what there is to say ----------------------------------------------------------------------------------------
+
+    def _said(self, visitor: Visitor, session: str) -> dict[str, Any]:
+        done = {"number": visitor.number, "going": visitor.checking}
+        card = models.checking() if visitor.checking else visitor.card
+        said = {
+            "start": self._start, "pair": self._pair(), "change": self._change(visitor, session),
+            "check": done | {"html": card}, "notice": visitor.notice,
+        }  # fmt: skip
+        return dict(model_names.hidden(said, self.handlers.options))
+
+    def _pair(self) -> dict[str, Any] | None:
+        facts, options = self.handlers.facts(), self.handlers.options
+        if facts is None:
+            return None
+        wish = models.wish_of(self.handlers.engine.config, options)
+        return {
+            "number": facts.pair, "html": models.in_use(facts), "announced": models.announced(facts), "wish": wish,
+            "embedded": self.handlers.engine.config.target == "embedded",
+            "title": " + ".join(filter(None, (facts.target, facts.drafter_name))),
+        }  # fmt: skip
+
+    def _change(self, visitor: Visitor, session: str) -> dict[str, Any] | None:
+        begun = self._begun
+        if begun is None:
+            return None
+        status = begun.change.status()
+        now_s = time.monotonic()
+        seconds = (begun.ended_s or now_s) - begun.began_s
+        if status.over:
+            mine = begun.session == session and visitor.closed is not begun.change
+            return models.over(status, begun.who, seconds) | {"mine": True} if mine else None
+        step = Status(State.LOADING, f"{status.phase} {status.step}", status.fraction)
+        left_s = self._pace.left_s(step, now_s)
+        said = models.going(status, begun.who, seconds, left_s, self.handlers.sessions.writing())
+        return said | {"mine": self._may_cancel(begun, session)}
+
+    def _visitor(self, session: str) -> Visitor:
+        return latest(self._visitors, session, Visitor, CAPACITY)
+
+
+def _time(begun: Begun) -> None:
+    """Waits for a change's end and notes when that was."""
+    begun.change.wait()
+    begun.ended_s = time.monotonic()
+
+
+def _text(said: object) -> str:
+    return said[:MAX_KEY] if isinstance(said, str) else ""
+
+
+def _written(said: object) -> str:
+    """A field of the form. One letter more than a name may have, so that a longer one is not taken for another."""
+    return said.strip()[: model_names.MAX_NAME + 1] if isinstance(said, str) else ""
+
+
+def _named(name: NotAllowed) -> dict[str, str]:
+    return {"name": str(name)} if str(name) else {}

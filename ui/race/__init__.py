@@ -1,0 +1,1 @@
+"""The tab Race: two lanes, one prompt."""

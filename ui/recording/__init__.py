@@ -1,0 +1,1 @@
+"""Replies and races that are kept: in the browser, in a file, as a page."""

@@ -1,0 +1,1 @@
+"""The tab When to use: the load lab and the advisor."""
