@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from engine.config import COMPUTE, DEVICES, DRAFTER_WORDS, EMBEDDED, MAX_K, QUANTS, EngineConfig
 from engine.errors import InvalidParams
-from engine.serving.model_presets import PAIRS
+from engine.serving.model_presets import MODEL_PRESETS
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -62,7 +62,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "--target",
         default="embedded",
         help="the model: embedded (default), a folder with safetensors, a .gguf file, a Hugging Face id, or the name of a "
-        "pair: " + ", ".join(pair.name for pair in PAIRS if pair.name != "embedded"),
+        "pair: " + ", ".join(pair.name for pair in MODEL_PRESETS if pair.name != "embedded"),
     )
     add(
         "--drafter",

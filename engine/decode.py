@@ -16,7 +16,7 @@ from torch import Tensor
 from engine import logprobs as detail
 from engine.config import DecodingParams, Detail
 from engine.control.controller import Controller, Plan
-from engine.control.latency import Costs
+from engine.control.latency import Profile
 from engine.drafters.protocol import Drafter, Proposal
 from engine.errors import BROKEN, ContextFull, EngineError
 from engine.events import (
@@ -33,12 +33,12 @@ from engine.events import (
     TokenDecision,
     TokenDetail,
 )
-from engine.networks.kv_cache import Cache, common_prefix
+from engine.networks.kv_cache import KVCache, common_prefix
 from engine.networks.model import PREFILL_CHUNK, Model, Request
-from engine.rng import Dice, Purpose
+from engine.rng import KeyedRng, Purpose
 from engine.sampling import LazyRows, probabilities
 from engine.stopping import cut_at_stop_strings, cut_round
-from engine.text.detokenizer import Detokeniser
+from engine.text.detokenizer import Detokenizer
 from engine.text.tokenizer import Tokenizer
 from engine.verify import Verdict, verify
 
@@ -46,22 +46,22 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class ReplyContext:
     """What one reply works with. `cache` is its alone while it runs, and keeps the drafter's feature layers; drafter None:
     plain decoding only. costs: what the engine measured when it started."""
 
     model: Model
-    cache: Cache
+    cache: KVCache
     tokenizer: Tokenizer
     drafter: Drafter | None
     cancelled: Callable[[], bool]
-    costs: Costs = field(default_factory=Costs)
+    costs: Profile = field(default_factory=Profile)
 
 
 def generate(
     ids: Sequence[int],
     params: DecodingParams,
-    lane: Lane,
+    lane: ReplyContext,
     prefilled: Prefilled | None = None,
     when_read: Callable[[Prefilled], None] | None = None,
 ) -> Iterator[Event]:
@@ -98,14 +98,14 @@ class Reply:
     `end` is None, one forward of their requests, and `settle` for each.
     """
 
-    def __init__(self, prompt: Sequence[int], params: DecodingParams, lane: Lane) -> None:
+    def __init__(self, prompt: Sequence[int], params: DecodingParams, lane: ReplyContext) -> None:
         if lane.drafter is None or params.drafter == "none":
             params = replace(params, num_speculative_tokens=0)
         if params.sampling.seed is None:
             raise ValueError("the caller picks the seed")
         self.params, self.sampling, self.lane = params, params.sampling, lane
         self.seed: int = params.sampling.seed
-        self.dice = Dice(self.seed, params.rule)
+        self.dice = KeyedRng(self.seed, params.rule)
         self.prompt_len = len(prompt)
         self.ids = list(prompt)
         self.detokeniser = lane.tokenizer.detokeniser()
@@ -215,7 +215,7 @@ class Reply:
         target_probs = LazyRows(logits, history, self.prompt_len, self.sampling)
         verdict = verify(proposal, target_probs, position, self.dice)
         sampled_s = perf_counter()
-        known = detail.behind(
+        known = detail.explain(
             params.detail, proposal, verdict, logits, target_probs, model.raw_probs, self._describe,
             greedy=self.sampling.temperature == 0.0,
         )  # fmt: skip
@@ -292,7 +292,7 @@ class Reply:
         self, proposal: Proposal, verdict: Verdict, details: Sequence[TokenDetail]
     ) -> tuple[TokenDecision, ...]:
         """The fate of every draft, each described as it would read behind the drafts before it. details: of those tested."""
-        reader: Detokeniser = self.detokeniser.copy()
+        reader: Detokenizer = self.detokeniser.copy()
         decisions: list[TokenDecision] = []
         first = len(self.ids) - self.prompt_len
         for i, token_id in enumerate(proposal.token_ids):

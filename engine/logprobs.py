@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from engine.config import Detail
-from engine.drafters.protocol import Proposal, Rows
+from engine.drafters.protocol import ProbRows, Proposal
 from engine.events import Choice, RecoveryDetail, TokenDetail
 from engine.networks.model import RawProbs
 from engine.verify import Verdict
@@ -31,7 +31,7 @@ Describe = Callable[[int], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class Explanation:
     """What is behind a round. raw_probs: the target's of each token that the verdict emits; details: of each tested draft."""
 
     raw_probs: tuple[float, ...] = ()
@@ -39,28 +39,28 @@ class Behind:
     recovery: RecoveryDetail | None = None
 
 
-def behind(
+def explain(
     level: Detail,
     proposal: Proposal,
     verdict: Verdict,
     logits: Tensor,
-    target_probs: Rows,
+    target_probs: ProbRows,
     raw_probs: RawProbs,
     describe: Describe,
     greedy: bool = False,
-) -> Behind:
+) -> Explanation:
     """All that the level asks for. logits [k + 1, V]: the target's raw rows, of which only those that were needed are read.
 
     greedy: the rows after temperature and filters are 1 and 0 only, so the drafts' top lists are those before.
     """
     if level == Detail.OFF:
-        return Behind()
+        return Explanation()
     n, tested = verdict.num_accepted, len(verdict.tests)
     probs = raw_probs(logits, (*range(tested), n), (*proposal.token_ids[:tested], verdict.next_id))
     details = tuple(TokenDetail(proposal.raw_prob(i), probs[i]) for i in range(tested))
     emitted = (*probs[:n], probs[-1])
     if level == Detail.PROBS:
-        return Behind(emitted, details)
+        return Explanation(emitted, details)
     if greedy:
         tops = [
             (
@@ -77,7 +77,7 @@ def behind(
     )
     raw_top = _raw_top(logits, n, verdict.next_id, probs[-1], raw_probs, describe)
     recovery = RecoveryDetail(top_choices(verdict.last_probs, describe), verdict.last_uniform, raw_top)
-    return Behind(emitted, full, recovery)
+    return Explanation(emitted, full, recovery)
 
 
 def _draft_top(i: int, proposal: Proposal, describe: Describe) -> tuple[Choice, ...]:

@@ -100,7 +100,7 @@ def gumbel_argmax(probs: Tensor, seed: int, position: int, ids: np.ndarray | Non
 
 
 @dataclass(frozen=True, slots=True)
-class Dice:
+class KeyedRng:
     """The randomness of one reply. Positions are absolute: index into prompt + reply.
 
     begin: where the round begins, for whoever drafts in it. A draft behind a rejection is drawn anew in the next round, and

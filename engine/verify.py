@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from engine.config import Rule
-from engine.drafters.protocol import Proposal, Rows
-from engine.rng import Dice, Purpose, inverse_cdf
+from engine.drafters.protocol import ProbRows, Proposal
+from engine.rng import KeyedRng, Purpose, inverse_cdf
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
+class DraftTest:
     """One tested draft. uniform is the drawn number, None where the rule draws none."""
 
     accepted: bool
@@ -43,12 +43,12 @@ class Verdict:
 
     num_accepted: int
     next_id: int
-    tests: tuple[Test, ...]
+    tests: tuple[DraftTest, ...]
     last_probs: Tensor
     last_uniform: float | None
 
 
-def verify(proposal: Proposal, target_probs: Rows, position: int, dice: Dice) -> Verdict:
+def verify(proposal: Proposal, target_probs: ProbRows, position: int, dice: KeyedRng) -> Verdict:
     """target_probs [k + 1, V]: row i is the target's distribution at absolute position `position` + i, given the drafts before it.
 
     Rows behind the first rejected draft are not read.
@@ -57,20 +57,20 @@ def verify(proposal: Proposal, target_probs: Rows, position: int, dice: Dice) ->
     return rule(proposal, target_probs, position, dice)
 
 
-def _rejection(proposal: Proposal, target_probs: Rows, position: int, dice: Dice) -> Verdict:
-    tests: list[Test] = []
+def _rejection(proposal: Proposal, target_probs: ProbRows, position: int, dice: KeyedRng) -> Verdict:
+    tests: list[DraftTest] = []
     for i, token_id in enumerate(proposal.token_ids):
         draft_prob, target_prob = proposal.prob(i), float(target_probs[i][token_id])
         u = dice.uniform(position + i, Purpose.ACCEPT)
         accepted = u * draft_prob < target_prob
-        tests.append(Test(accepted, draft_prob, target_prob, _accept_prob(draft_prob, target_prob), u))
+        tests.append(DraftTest(accepted, draft_prob, target_prob, _accept_prob(draft_prob, target_prob), u))
         if not accepted:
             return _last(i, residual(proposal, target_probs[i], i), tests, position, dice)
     k = len(proposal.token_ids)
     return _last(k, target_probs[k], tests, position, dice)
 
 
-def _last(i: int, probs: Tensor, tests: list[Test], position: int, dice: Dice) -> Verdict:
+def _last(i: int, probs: Tensor, tests: list[DraftTest], position: int, dice: KeyedRng) -> Verdict:
     u = dice.uniform(position + i, Purpose.TARGET)
     return Verdict(i, inverse_cdf(probs, u), tuple(tests), probs, u)
 
@@ -92,12 +92,12 @@ def _accept_prob(draft_prob: float, target_prob: float) -> float:
     return min(1.0, target_prob / draft_prob) if draft_prob > 0.0 else float(target_prob > 0.0)
 
 
-def _shared_noise(proposal: Proposal, target_probs: Rows, position: int, dice: Dice) -> Verdict:
-    tests: list[Test] = []
+def _shared_noise(proposal: Proposal, target_probs: ProbRows, position: int, dice: KeyedRng) -> Verdict:
+    tests: list[DraftTest] = []
     for i, token_id in enumerate(proposal.token_ids):
         drawn = dice.draw(target_probs[i], position + i, Purpose.TARGET)
         accepted = drawn == token_id
-        tests.append(Test(accepted, proposal.prob(i), float(target_probs[i][token_id]), float(accepted), None))
+        tests.append(DraftTest(accepted, proposal.prob(i), float(target_probs[i][token_id]), float(accepted), None))
         if not accepted:
             return Verdict(i, drawn, tuple(tests), target_probs[i], None)
     k = len(proposal.token_ids)

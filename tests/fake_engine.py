@@ -32,11 +32,12 @@ from engine.events import (
 )
 from engine.lab.catalog import DEFAULTS
 from engine.lab.reports import Reports
-from engine.lab.results import Failed, Name, Point, Result, Spec, Step
-from engine.serving.engine import Engine, Facts, State, Status
+from engine.lab.results import ExperimentName, ExperimentSpec, Failed, Point, Result, Step
+from engine.serving.engine import Engine, State, Status
 from engine.serving.race import Race
+from engine.serving.served_pair import Facts
 from engine.serving.stream import Stream
-from engine.serving.swap import CalledOff, Change, ChangePhase
+from engine.serving.swap import Swap, SwapCancelled, SwapPhase
 
 ROUND_S = 0.01
 """Made-up compute time of every round, so that a round of three tokens is three times as fast as a plain one."""
@@ -249,7 +250,7 @@ class Raced:
     race: Race
 
 
-def measured(name: Name, xs: Sequence[float] = ()) -> Result:
+def measured(name: ExperimentName, xs: Sequence[float] = ()) -> Result:
     """An experiment's end with made-up points: gentle curves, every series and x once; as many extras as the real one has."""
     [spec] = (spec for spec in DEFAULTS if spec.name is name)
     points = [_point(name, x, series, i) for i, series in enumerate(spec.series) for x in _xs_of(spec, series, xs)]
@@ -259,31 +260,31 @@ def measured(name: Name, xs: Sequence[float] = ()) -> Result:
     return Result(name, tuple(points), machine, "2025-01-02T03:04:05+00:00", 12.5, settings=settings)
 
 
-def _xs_of(spec: Spec, series: str, xs: Sequence[float]) -> Sequence[float]:
+def _xs_of(spec: ExperimentSpec, series: str, xs: Sequence[float]) -> Sequence[float]:
     """A kind of text has one place on the axis, its own."""
     every = tuple(xs) or spec.xs
-    return [every[spec.series.index(series)]] if spec.name is Name.TEXT else every
+    return [every[spec.series.index(series)]] if spec.name is ExperimentName.TEXT else every
 
 
-def _point(name: Name, x: float, series: str, index: int) -> Point:
+def _point(name: ExperimentName, x: float, series: str, index: int) -> Point:
     """speculative loses where many users are served, and gains with longer replies; the rest falls or rises gently."""
     y, extra = {
-        Name.RATE: (
+        ExperimentName.RATE: (
             {"plain": 400 * x / (x + 4), "speculative": 300 * x / (x + 1.5), "auto": 320 * x / (x + 1.6)}.get(series, 1.0),
             (("alpha", 0.6), ("tau", 2.2)),
         ),
-        Name.LENGTH: (
+        ExperimentName.LENGTH: (
             1 + 0.8 * x / (x + 20),
             (("ttft_plain", 0.1), ("ttft_spec", 0.101), ("plain_s", 0.1 + 0.01 * x), ("spec_s", 0.1 + 0.006 * x),
              ("decode_speedup", 1.8), ("tokens", x)),
         ),
-        Name.K: (1 + 0.2 * x - 0.02 * x * x + 0.1 * index, (("alpha", 0.6), ("tau", 1 + x / 4), ("drafted", x))),
-        Name.TEMPERATURE: (0.8 - 0.3 * x + 0.01 * index, (("speedup", 1.8 - 0.4 * x), ("tau", 2.0))),
-        Name.TEXT: (2.4 - 0.2 * index, (("alpha", 0.9 - 0.1 * index), ("tau", 2.0), ("plain_tok_s", 90.0),
+        ExperimentName.K: (1 + 0.2 * x - 0.02 * x * x + 0.1 * index, (("alpha", 0.6), ("tau", 1 + x / 4), ("drafted", x))),
+        ExperimentName.TEMPERATURE: (0.8 - 0.3 * x + 0.01 * index, (("speedup", 1.8 - 0.4 * x), ("tau", 2.0))),
+        ExperimentName.TEXT: (2.4 - 0.2 * index, (("alpha", 0.9 - 0.1 * index), ("tau", 2.0), ("plain_tok_s", 90.0),
                                         ("spec_tok_s", 150.0), ("request_speedup", 1.5), ("tokens", 60.0))),
-        Name.ROWS: (10 + 0.5 * x, (("floor_ms", 8.0), ("compute_ms", 0.5 * x), ("least_ms", 9 + 0.5 * x))),
+        ExperimentName.ROWS: (10 + 0.5 * x, (("floor_ms", 8.0), ("compute_ms", 0.5 * x), ("least_ms", 9 + 0.5 * x))),
     }[name]  # fmt: skip
-    if name is Name.RATE:
+    if name is ExperimentName.RATE:
         extra = (("per_user", y / x), *extra)
     if series == "predicted":
         return Point(x, series, y, 0, extra=extra[:2])
@@ -325,7 +326,7 @@ class FakeReports(Reports):
 class Measured:
     """One call of `experiment`, for tests to look at."""
 
-    name: Name
+    name: ExperimentName
     xs: tuple[float, ...]
     prompts: tuple[str, ...]
     drafter: str
@@ -354,9 +355,9 @@ class FakeEngine(Engine):
     pace_s: float = 0.0
     target: str = "FakeLM-1M"
     pair: int = 1
-    changes: list[Change] = field(default_factory=list)
+    changes: list[Swap] = field(default_factory=list)
     change_fails: str = ""
-    hold_change: ChangePhase | None = None
+    hold_change: SwapPhase | None = None
     """In which phase a change waits for `gate`."""
 
     def status(self) -> Status:
@@ -400,13 +401,13 @@ class FakeEngine(Engine):
         self.raced.append(Raced(tuple(messages), params, conversation, race))
         return race
 
-    def experiments(self) -> tuple[Spec, ...]:
+    def experiments(self) -> tuple[ExperimentSpec, ...]:
         self.facts()
         return tuple(replace(spec, seconds=12.0) for spec in DEFAULTS)
 
     def experiment(
         self,
-        name: Name,
+        name: ExperimentName,
         xs: Sequence[float] = (),
         prompts: Sequence[str] = (),
         drafter: str = "auto",
@@ -418,37 +419,37 @@ class FakeEngine(Engine):
         self.experimented.append(Measured(name, tuple(xs), tuple(prompts), drafter, repeats, reports))
         return reports
 
-    def change(self, config: EngineConfig) -> Change:
+    def change(self, config: EngineConfig) -> Swap:
         """Plays every phase from a thread; then the target is called as it was asked for. `hold_change`, `change_fails`."""
         self.facts()
         if self.changes and not self.changes[-1].status().over:
             raise Busy("Another pair is being loaded already: wait for it, or cancel that first.")
-        change = Change(config, lambda: None)
+        change = Swap(config, lambda: None)
         self.changes.append(change)
         threading.Thread(target=self._play_change, args=(change,), daemon=True).start()
         return change
 
-    def changing(self) -> Change | None:
+    def changing(self) -> Swap | None:
         return self.changes[-1] if self.changes else None
 
-    def _play_change(self, change: Change) -> None:
+    def _play_change(self, change: Swap) -> None:
         config = change.status().config
         try:
-            for phase in (ChangePhase.CHECKING, ChangePhase.LOADING, ChangePhase.WAITING, ChangePhase.STARTING):
+            for phase in (SwapPhase.CHECKING, SwapPhase.LOADING, SwapPhase.WAITING, SwapPhase.STARTING):
                 change.progress("load", 0.5)
-                change.tell(phase, "load" if phase is ChangePhase.LOADING else "", 0.5)
+                change.tell(phase, "load" if phase is SwapPhase.LOADING else "", 0.5)
                 while phase is self.hold_change and not self.gate.is_set() and not change.called_off:
                     self.gate.wait(0.01)
-                if self.change_fails and phase is ChangePhase.LOADING:
-                    change.tell(ChangePhase.FAILED, message=self.change_fails)
+                if self.change_fails and phase is SwapPhase.LOADING:
+                    change.tell(SwapPhase.FAILED, message=self.change_fails)
                     return
             change.progress("load", 1.0)
-        except CalledOff:
-            change.tell(ChangePhase.CANCELLED)
+        except SwapCancelled:
+            change.tell(SwapPhase.CANCELLED)
             return
         self.config, self.pair = config, self.pair + 1
         self.target = "FakeLM-1M" if config.target == "embedded" else config.target
-        change.tell(ChangePhase.DONE)
+        change.tell(SwapPhase.DONE)
 
     def _playing(self, messages: Sequence[Message], params: DecodingParams) -> DecodingParams:
         """With the drafter that "auto" means here. Raises what the engine would refuse it with."""

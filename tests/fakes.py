@@ -14,15 +14,16 @@ import torch
 from torch import Tensor
 
 from engine.config import DecodingParams, EngineConfig, Message
-from engine.control.latency import Costs
-from engine.decode import Lane, generate
+from engine.control.latency import Profile
+from engine.decode import ReplyContext, generate
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.protocol import Drafter, Proposal, always
 from engine.events import Event, Finished
 from engine.networks.attention import Span
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
-from engine.serving.engine import Engine, Pair
+from engine.serving.engine import Engine
+from engine.serving.load_pair import ModelPair
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 
 END = "<|end|>"
@@ -122,13 +123,13 @@ def run(
     model: Model,
     tokenizer: Tokenizer,
     drafter: Drafter | None = None,
-    cache: Cache | None = None,
+    cache: KVCache | None = None,
     cancelled: Callable[[], bool] = lambda: False,
-    costs: Costs | None = None,
+    costs: Profile | None = None,
 ) -> list[Event]:
     """All events of one reply."""
-    own = cache or Cache(drafter.feature_layers if drafter else ())
-    lane = Lane(model, own, tokenizer, drafter, cancelled, costs or Costs())
+    own = cache or KVCache(drafter.feature_layers if drafter else ())
+    lane = ReplyContext(model, own, tokenizer, drafter, cancelled, costs or Profile())
     return list(generate(prompt, params, lane))
 
 
@@ -162,8 +163,8 @@ class FakeHead:
     def __init__(self, logits_of: LogitsOf) -> None:
         self._logits_of = logits_of
 
-    def drafter(self, cache: Cache) -> Drafter:
-        return _FakeHeadDrafter(Model(FakeNetwork(257, self._logits_of), 4096), Cache())
+    def drafter(self, cache: KVCache) -> Drafter:
+        return _FakeHeadDrafter(Model(FakeNetwork(257, self._logits_of), 4096), KVCache())
 
 
 class _FakeHeadDrafter(DraftModelDrafter):
@@ -182,10 +183,10 @@ def fake_engine(
     """A real engine over fake networks, ready."""
     tokenizer = byte_tokenizer()
 
-    def load(config: EngineConfig, progress: object) -> Pair:
+    def load(config: EngineConfig, progress: object) -> ModelPair:
         target = FakeLoaded(FakeNetwork(257, logits_of), tokenizer)
         draft = FakeLoaded(FakeNetwork(257, drafter), tokenizer, name="fake drafter") if drafter else None
-        return Pair(target, draft, head=FakeHead(head) if head else None)  # type: ignore[arg-type]
+        return ModelPair(target, draft, head=FakeHead(head) if head else None)  # type: ignore[arg-type]
 
     engine = Engine(EngineConfig(**config), load)  # type: ignore[arg-type]
     engine.wait_ready(60)

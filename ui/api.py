@@ -12,7 +12,7 @@ import gradio as gr
 from engine.config import MAX_K, DecodingParams, Message, Rule, SamplingParams
 from engine.errors import EngineError, InvalidParams
 from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Round, Token
-from engine.serving.engine import Facts
+from engine.serving.served_pair import Facts
 from engine.serving.stream import Stream
 from engine.stats import Tally
 from ui.chat.handlers import Handlers

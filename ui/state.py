@@ -23,7 +23,7 @@ from engine.events import (
     Token,
     TokenDecision,
 )
-from engine.serving.engine import Facts
+from engine.serving.served_pair import Facts
 from engine.stats import Summary, Tally
 from ui.controller_history import Course, played
 

@@ -16,7 +16,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from engine.serving.engine import Facts, Status
+from engine.serving.engine import Status
+from engine.serving.served_pair import Facts
 from engine.trace import reply as trace
 from ui.html import panel, render
 from ui.recording import saved

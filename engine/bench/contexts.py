@@ -20,8 +20,8 @@ from engine.bench.options import (
 from engine.bench.pairs import PairRun, drafts_of, figures, reply
 from engine.bench.profile import PARTS, costs_of
 from engine.cli.options import add_prompt_options, tell
-from engine.cli.progress import Interruptible, Pace, marked
-from engine.cli.prompts import Prompt
+from engine.cli.progress import Interruptible, TimeLeft, marked
+from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, Message
 from engine.errors import EngineError
 from engine.serving.engine import Engine
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def measure(
     engine: Engine,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[BenchPrompt],
     params: DecodingParams,
     samples: int,
     report: Callable[[str], None],
@@ -75,7 +75,7 @@ def measure(
     for context in CONTEXTS[len(fitting) :]:
         report(f"a context of {context} is left out: this model reads {engine.facts().context_len} tokens")
     runs: dict[int, list[PairRun]] = {context: [] for context in fitting}
-    pace = Pace(samples * len(fitting), report)
+    pace = TimeLeft(samples * len(fitting), report)
     with interruptible or Interruptible():
         for i, (sample, context) in enumerate((sample, context) for sample in range(samples) for context in fitting):
             prompt = long_prompt(engine, prompts, context, sample * len(prompts) // samples)
@@ -87,7 +87,7 @@ def measure(
     return runs
 
 
-def long_prompt(engine: Engine, prompts: Sequence[Prompt], tokens: int, first: int) -> Prompt:
+def long_prompt(engine: Engine, prompts: Sequence[BenchPrompt], tokens: int, first: int) -> BenchPrompt:
     """The prompts' own texts, from number `first` on and round again if need be, cut after a word to at most so many tokens."""
     words: list[str] = []
     while len(words) < tokens:  # no tokeniser of interest makes less than a token of a word
@@ -98,7 +98,7 @@ def long_prompt(engine: Engine, prompts: Sequence[Prompt], tokens: int, first: i
         return " ".join(words[:count]) + TASK
 
     fitting = bisect_right(range(len(words)), tokens, key=lambda n: engine.count_tokens([Message("user", made(n))]))
-    return Prompt("", made(max(0, fitting - 1)))
+    return BenchPrompt("", made(max(0, fitting - 1)))
 
 
 def report_of(runs: dict[int, list[PairRun]]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.bench.turn import Job, Peer, Turn
+from engine.bench.turn import Job, Peer, PeerTurn
 from engine.cli.options import silent
 from engine.config import EMBEDDED
 from engine.errors import EngineError
@@ -131,7 +131,7 @@ class Server:
             time.sleep(0.1)
         raise EngineError(f"llama-server was not ready after {START_LIMIT_S:.0f} s: {self._last_words()}")
 
-    def play(self, job: Job) -> Turn:
+    def play(self, job: Job) -> PeerTurn:
         """One greedy reply of exactly job.tokens tokens, its prompt read afresh. Raises EngineError.
 
         Its clock: predicted_ms begins when the first token is there, so it is the time of all but the first.
@@ -151,7 +151,7 @@ class Server:
             tokens, seconds = int(timings["predicted_n"]), float(timings["predicted_ms"]) / 1e3
         except (LookupError, TypeError, ValueError) as error:
             raise EngineError("llama-server's answer has no timings that we can read: try another version.") from error
-        return Turn(tokens, tokens - 1, seconds)
+        return PeerTurn(tokens, tokens - 1, seconds)
 
     def _ask(self, method: str, path: str, content: Any, limit_s: float) -> tuple[int, Any]:
         """(status, JSON answer or None). No proxy stands between us and our own child."""

@@ -21,7 +21,7 @@ from engine.cli.progress import Interruptible, marked, written
 from engine.errors import EngineError
 from engine.lab.conclusions import conclusion
 from engine.lab.records import VERSION, to_json
-from engine.lab.results import Failed, Name, Point, Result, Step
+from engine.lab.results import ExperimentName, Failed, Point, Result, Step
 from engine.serving.engine import Engine
 
 TEXT = "when speculation helps: users at once, length of the reply, K, temperature, kind of text, rows of a pass"
@@ -29,7 +29,7 @@ TEXT = "when speculation helps: users at once, length of the reply, K, temperatu
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser("load", help=TEXT, description=TEXT)
-    names = [name.value for name in Name]
+    names = [name.value for name in ExperimentName]
     command.add_argument(
         "--only", nargs="+", choices=names, default=names, metavar="NAME",
         help=f"some of {', '.join(names)} (default: all)",
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     interruptible = Interruptible()
     with engine_of(args) as engine, interruptible:
         for name in dict.fromkeys(args.only):
-            result = measure(engine, Name(name), args.repeats, drafters_of(args)[1], tell)
+            result = measure(engine, ExperimentName(name), args.repeats, drafters_of(args)[1], tell)
             results.append(result)
             print(f"\n{name}\n{table(result.points)}\n{conclusion(result)}")
             for what, text in result.settings:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return marked({"version": VERSION, "results": [to_json(result) for result in results]}, interruptible)
 
 
-def measure(engine: Engine, name: Name, repeats: int, drafter: str, report: Callable[[str], None]) -> Result:
+def measure(engine: Engine, name: ExperimentName, repeats: int, drafter: str, report: Callable[[str], None]) -> Result:
     """One experiment to its end. Raises EngineError."""
     with engine.experiment(name, drafter=drafter, repeats=repeats) as reports:
         for event in reports:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.cli.options import add_threads_option
-from engine.cli.prompts import Prompt, read_prompts
+from engine.cli.prompts import BenchPrompt, read_prompts
 from engine.config import COMPUTE, DEVICES, MAX_K, QUANTS, DecodingParams, EngineConfig, Rule, SamplingParams
 from engine.errors import EngineError
 from engine.serving.engine import Engine, State
@@ -77,7 +77,7 @@ def told_k(k: int | None) -> int | str:
     return "auto" if k is None else k
 
 
-def prompts_of(args: argparse.Namespace) -> list[Prompt]:
+def prompts_of(args: argparse.Namespace) -> list[BenchPrompt]:
     """Raises EngineError."""
     if args.limit is not None and args.limit < 1:
         raise EngineError("--limit must be at least 1.")
@@ -127,9 +127,9 @@ def engine_of(args: argparse.Namespace) -> Iterator[Engine]:
 def _engine(args: argparse.Namespace, config: EngineConfig) -> Engine:
     if args.drafter != USELESS:
         return Engine(config)
-    from engine.bench.random_drafter import UselessEngine
+    from engine.bench.random_drafter import RandomDraftsEngine
 
-    return UselessEngine(config, params_of(args, None).sampling.seed or 0)
+    return RandomDraftsEngine(config, params_of(args, None).sampling.seed or 0)
 
 
 def settings_of(args: argparse.Namespace, engine: Engine, **more: Any) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from engine.bench.drafts import draft_figures
 from engine.bench.options import told_k
-from engine.cli.progress import Interruptible, Pace
-from engine.cli.prompts import CATEGORIES, Prompt
+from engine.cli.progress import Interruptible, TimeLeft
+from engine.cli.prompts import CATEGORIES, BenchPrompt
 from engine.config import DecodingParams, Detail, Message, Rule
 from engine.errors import ContextFull, EngineError
 from engine.events import Event, Finished, FinishReason, Round
@@ -20,7 +20,7 @@ from engine.stats import Summary, ratio, summarise
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class BenchReply:
     """One reply's ids and figures. request_s: seconds with the prompt."""
 
     ids: tuple[int, ...]
@@ -44,9 +44,9 @@ class PairRun:
     same_text: whether both are meant to be the same text, see `promises_same_text`.
     """
 
-    prompt: Prompt
-    plain: Reply
-    spec: Reply
+    prompt: BenchPrompt
+    plain: BenchReply
+    spec: BenchReply
     k: int | None = 0
     same_text: bool = True
 
@@ -64,25 +64,25 @@ def promises_same_text(params: DecodingParams) -> bool:
     return params.sampling.temperature == 0.0 or params.rule is Rule.SHARED_NOISE
 
 
-def reply(engine: Engine, prompt: Prompt, params: DecodingParams, conversation: str = "") -> Reply:
+def reply(engine: Engine, prompt: BenchPrompt, params: DecodingParams, conversation: str = "") -> BenchReply:
     """Runs one request alone; conversation "" means a cold cache. Raises EngineError when it ends in an error."""
     with engine.stream([Message("user", prompt.text)], params, conversation) as stream:
         return reply_of(list(stream))
 
 
-def reply_of(events: Sequence[Event]) -> Reply:
+def reply_of(events: Sequence[Event]) -> BenchReply:
     """A whole reply's. Raises EngineError when it ended in an error."""
     last = events[-1]
     assert isinstance(last, Finished)
     if last.reason in (FinishReason.ERROR, FinishReason.CANCELLED):
         raise EngineError(last.message or "A reply ended early.")
     rounds = tuple(event for event in events if isinstance(event, Round))
-    return Reply(last.token_ids, last.text, summarise(events), rounds)
+    return BenchReply(last.token_ids, last.text, summarise(events), rounds)
 
 
 def run_pairs(
     engine: Engine,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[BenchPrompt],
     params: DecodingParams,
     report: Callable[[str], None],
     ks: Sequence[int | None] = (),
@@ -98,10 +98,10 @@ def run_pairs(
     lanes = [replace(params, probe_every=0, num_speculative_tokens=k) for k in (0, *ks)]
     for lane in lanes:
         warm_up = replace(lane, max_new_tokens=min(16, lane.max_new_tokens))
-        reply(engine, Prompt("", "Say hello, hello, hello."), warm_up)
+        reply(engine, BenchPrompt("", "Say hello, hello, hello."), warm_up)
     same_text = promises_same_text(params)
 
-    def runs_of(prompt: Prompt, replies: Sequence[Reply]) -> list[PairRun]:
+    def runs_of(prompt: BenchPrompt, replies: Sequence[BenchReply]) -> list[PairRun]:
         plain, *others = replies
         return [PairRun(prompt, plain, spec, k, same_text) for k, spec in zip(ks, others, strict=True)]
 
@@ -111,19 +111,19 @@ def run_pairs(
 
 def _play(
     engine: Engine,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[BenchPrompt],
     lanes: Sequence[DecodingParams],
-    told: Callable[[Prompt, Sequence[Reply]], str],
+    told: Callable[[BenchPrompt, Sequence[BenchReply]], str],
     report: Callable[[str], None],
     interruptible: Interruptible | None,
-) -> list[tuple[Prompt, list[Reply]]]:
+) -> list[tuple[BenchPrompt, list[BenchReply]]]:
     """Each prompt through each lane, whose order is turned round from prompt to prompt; replies in the lanes' order.
 
     told: what is said of a prompt when it has been played. Prompts longer than the context are left out, and Ctrl-C ends
     it with those so far.
     """
-    played: list[tuple[Prompt, list[Reply]]] = []
-    pace = Pace(len(prompts), report)
+    played: list[tuple[BenchPrompt, list[BenchReply]]] = []
+    pace = TimeLeft(len(prompts), report)
     with interruptible or Interruptible() as end:
         for n, prompt in enumerate(prompts, 1):
             order = range(len(lanes)) if n % 2 else reversed(range(len(lanes)))
@@ -141,7 +141,7 @@ def _play(
 
 def run_baselines(
     engine: Engine,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[BenchPrompt],
     params: DecodingParams,
     report: Callable[[str], None],
     interruptible: Interruptible | None = None,
@@ -153,9 +153,9 @@ def run_baselines(
     (with K = auto also the rounds played plain by choice), prompts.
     """
     plain = replace(params, num_speculative_tokens=0)
-    reply(engine, Prompt("", "Say hello, hello, hello."), replace(params, max_new_tokens=16))
+    reply(engine, BenchPrompt("", "Say hello, hello, hello."), replace(params, max_new_tokens=16))
 
-    def told(prompt: Prompt, replies: Sequence[Reply]) -> str:
+    def told(prompt: BenchPrompt, replies: Sequence[BenchReply]) -> str:
         return f"{replies[0].summary.baseline.n} probes"
 
     played = _play(engine, prompts, (params, plain), told, report, interruptible)

@@ -29,10 +29,10 @@ from engine.bench.options import (
     told_k,
 )
 from engine.bench.pairs import reply
-from engine.bench.turn import Job, Peer, Turn
+from engine.bench.turn import Job, Peer, PeerTurn
 from engine.cli.options import add_prompt_options, tell
-from engine.cli.progress import Interruptible, Pace, marked
-from engine.cli.prompts import Prompt
+from engine.cli.progress import Interruptible, TimeLeft, marked
+from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, Message
 from engine.errors import ContextFull, EngineError
 from engine.serving.engine import Engine
@@ -50,15 +50,15 @@ NAMES = (
 REST_S = 0.3
 """Pause before each turn. The threads of the one before look out for more work for a while, and would take our cores."""
 
-WARM_UP = Prompt("", "Count from one to ten, and then once more from one to ten.")
+WARM_UP = BenchPrompt("", "Count from one to ten, and then once more from one to ten.")
 WARM_UP_TOKENS = 16
 
 
 @dataclass(slots=True)
-class Race:
+class PeerRace:
     """What came of it. turns: by prompt, of all peers that lasted; failed: a sentence for each that did not."""
 
-    turns: list[dict[str, Turn]]
+    turns: list[dict[str, PeerTurn]]
     failed: dict[str, str]
 
 
@@ -95,10 +95,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def own_peers(engine: Engine, params: DecodingParams) -> list[Peer]:
-    def player(lane: DecodingParams) -> Callable[[Job], Turn]:
-        def play(job: Job) -> Turn:
+    def player(lane: DecodingParams) -> Callable[[Job], PeerTurn]:
+        def play(job: Job) -> PeerTurn:
             found = reply(engine, job.prompt, replace(lane, max_new_tokens=job.tokens))
-            return Turn(len(found.ids), found.decoded, found.summary.decode_s)
+            return PeerTurn(len(found.ids), found.decoded, found.summary.decode_s)
 
         return play
 
@@ -114,22 +114,22 @@ def own_peers(engine: Engine, params: DecodingParams) -> list[Peer]:
 def run_race(
     engine: Engine,
     peers: Sequence[Peer],
-    prompts: Sequence[Prompt],
+    prompts: Sequence[BenchPrompt],
     params: DecodingParams,
     report: Callable[[str], None],
     rest_s: float,
     interruptible: Interruptible | None = None,
-) -> Race:
+) -> PeerRace:
     """One prompt after the other, each through all peers in turn; who begins moves on by one.
 
     Ctrl-C ends it with what there is, which `interruptible` then tells. A peer that fails leaves the race, the others go on.
     """
-    race, running = Race([], {}), list(peers)
+    race, running = PeerRace([], {}), list(peers)
     warm_up = Job(WARM_UP, engine.encode([Message("user", WARM_UP.text)]), min(WARM_UP_TOKENS, params.max_new_tokens))
     report(f"warming up: {', '.join(peer.name for peer in running)}")
     _turns(running, warm_up, race.failed, report, rest_s)
     running = [peer for peer in running if peer.name not in race.failed]
-    pace = Pace(len(prompts), report)
+    pace = TimeLeft(len(prompts), report)
     with interruptible or Interruptible() as end:
         for n, prompt in enumerate(prompts, 1):
             job = natural_job(engine, prompt, params)
@@ -150,7 +150,7 @@ def run_race(
     return race
 
 
-def natural_job(engine: Engine, prompt: Prompt, params: DecodingParams) -> Job | None:
+def natural_job(engine: Engine, prompt: BenchPrompt, params: DecodingParams) -> Job | None:
     """The prompt with the length of the plain reply to it; None where there is nothing to time."""
     try:
         found = reply(engine, prompt, replace(params, num_speculative_tokens=0))
@@ -162,9 +162,9 @@ def natural_job(engine: Engine, prompt: Prompt, params: DecodingParams) -> Job |
 
 def _turns(
     peers: Sequence[Peer], job: Job, failed: dict[str, str], report: Callable[[str], None], rest_s: float
-) -> dict[str, Turn]:
+) -> dict[str, PeerTurn]:
     """One turn of each; failures go to `failed`."""
-    turns: dict[str, Turn] = {}
+    turns: dict[str, PeerTurn] = {}
     for peer in peers:
         time.sleep(rest_s)
         try:
@@ -175,14 +175,14 @@ def _turns(
     return turns
 
 
-def report_of(race: Race, peers: Sequence[Peer], missing: dict[str, str]) -> dict[str, Any]:
+def report_of(race: PeerRace, peers: Sequence[Peer], missing: dict[str, str]) -> dict[str, Any]:
     """tok_s: tokens / seconds, both summed over the prompts and both after the first token. missing: sentences by name."""
     missing = missing | race.failed
     notes = {peer.name: peer.note for peer in peers}
     return {"rows": [_row(name, race.turns, notes.get(name, ""), missing.get(name, "")) for name in NAMES]}
 
 
-def _row(name: str, turns: Sequence[dict[str, Turn]], note: str, missing: str) -> dict[str, Any]:
+def _row(name: str, turns: Sequence[dict[str, PeerTurn]], note: str, missing: str) -> dict[str, Any]:
     if missing:
         return {"name": name, "tok_s": None, "missing": missing}
     mine = [turn[name] for turn in turns if name in turn]

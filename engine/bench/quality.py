@@ -16,12 +16,12 @@ from torch import Tensor
 
 from engine.bench.options import prompts_of
 from engine.cli.options import add_threads_option, silent, tell
-from engine.cli.progress import Pace
-from engine.cli.prompts import Prompt
+from engine.cli.progress import TimeLeft
+from engine.cli.prompts import BenchPrompt
 from engine.config import EMBEDDED, Message
 from engine.errors import EngineError, LoadError
 from engine.loading.load import Loaded, load
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
 
 EXAMPLES = Path(__file__).parents[2] / "assets" / "examples.json"
@@ -129,10 +129,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return report
 
 
-def _prompts(args: argparse.Namespace) -> list[Prompt]:
+def _prompts(args: argparse.Namespace) -> list[BenchPrompt]:
     if args.prompts is not None:
         return prompts_of(args)
-    return [Prompt("", entry["prompt"]) for entry in json.loads(EXAMPLES.read_text("utf-8"))][: args.limit]
+    return [BenchPrompt("", entry["prompt"]) for entry in json.loads(EXAMPLES.read_text("utf-8"))][: args.limit]
 
 
 def _load(args: argparse.Namespace, kernel: str, quant: str) -> Loaded:
@@ -155,12 +155,12 @@ def _loaded(args: argparse.Namespace) -> tuple[dict[str, Loaded], dict[str, str]
     return loaded, unavailable
 
 
-def _texts(loaded: Loaded, prompts: Sequence[Prompt], tokens: int) -> Iterator[list[int]]:
+def _texts(loaded: Loaded, prompts: Sequence[BenchPrompt], tokens: int) -> Iterator[list[int]]:
     """Each prompt in the chat template, cut to its share of the tokens, or filled up to it by the model's greedy reply."""
     model, tokenizer = Model(loaded.network, loaded.context_len), loaded.tokenizer
     share = min(-(-tokens // len(prompts)), loaded.context_len)
     for prompt in prompts:
-        ids, cache = tokenizer.encode_chat([Message("user", prompt.text)])[:share], Cache()
+        ids, cache = tokenizer.encode_chat([Message("user", prompt.text)])[:share], KVCache()
         while len(ids) < share and ids[-1] not in tokenizer.stop_ids:
             ids.append(int(model.forward([Request(ids, 1, cache)])[0].argmax()))
         yield ids
@@ -169,11 +169,11 @@ def _texts(loaded: Loaded, prompts: Sequence[Prompt], tokens: int) -> Iterator[l
 def _scores(loaded: dict[str, Loaded], texts: Sequence[list[int]]) -> dict[str, Score]:
     models = {name: Model(path.network, path.context_len) for name, path in loaded.items()}
     scores = dict.fromkeys(models, Score())
-    pace = Pace(len(texts), tell)
+    pace = TimeLeft(len(texts), tell)
     for n, ids in enumerate(texts, 1):
-        reference = models[REFERENCE].forward([Request(ids, len(ids), Cache())])[0][:-1]
+        reference = models[REFERENCE].forward([Request(ids, len(ids), KVCache())])[0][:-1]
         for name, model in models.items():
-            logits = reference if name == REFERENCE else model.forward([Request(ids, len(ids), Cache())])[0][:-1]
+            logits = reference if name == REFERENCE else model.forward([Request(ids, len(ids), KVCache())])[0][:-1]
             scores[name] += compare(reference, logits, ids[1:])
         pace(n, f"{len(ids)} tokens")
     return scores

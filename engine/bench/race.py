@@ -21,10 +21,10 @@ from engine.bench.options import (
     prompts_of,
     settings_of,
 )
-from engine.bench.pairs import Reply, reply, reply_of
+from engine.bench.pairs import BenchReply, reply, reply_of
 from engine.cli.options import add_prompt_options, tell
-from engine.cli.progress import Interruptible, Pace, marked
-from engine.cli.prompts import Prompt
+from engine.cli.progress import Interruptible, TimeLeft, marked
+from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, Message
 from engine.errors import ContextFull
 from engine.serving.engine import Engine
@@ -46,9 +46,9 @@ COLUMNS = {
 class Trio:
     """The same prompt, seed and limits: as (plain, speculative) in a race, and so alone."""
 
-    prompt: Prompt
-    raced: tuple[Reply, Reply]
-    alone: tuple[Reply, Reply]
+    prompt: BenchPrompt
+    raced: tuple[BenchReply, BenchReply]
+    alone: tuple[BenchReply, BenchReply]
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def run_trios(
     engine: Engine,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[BenchPrompt],
     params: DecodingParams,
     report: Callable[[str], None],
     interruptible: Interruptible | None = None,
@@ -83,14 +83,16 @@ def run_trios(
     """
     spec = replace(params, probe_every=0)
     plain = replace(spec, num_speculative_tokens=0)
-    asks: tuple[Callable[[Prompt], tuple[Reply, ...]], ...] = (
+    asks: tuple[Callable[[BenchPrompt], tuple[BenchReply, ...]], ...] = (
         lambda prompt: race(engine, prompt, spec),
         lambda prompt: (reply(engine, prompt, plain),),
         lambda prompt: (reply(engine, prompt, spec),),
     )
-    race(engine, Prompt("", "Say hello, hello, hello."), replace(spec, max_new_tokens=min(16, spec.max_new_tokens)))
+    race(
+        engine, BenchPrompt("", "Say hello, hello, hello."), replace(spec, max_new_tokens=min(16, spec.max_new_tokens))
+    )
     found: list[Trio] = []
-    pace = Pace(len(prompts), report)
+    pace = TimeLeft(len(prompts), report)
     with interruptible or Interruptible() as end:
         for n, prompt in enumerate(prompts, 1):
             try:
@@ -108,7 +110,7 @@ def run_trios(
     return found
 
 
-def race(engine: Engine, prompt: Prompt, params: DecodingParams) -> tuple[Reply, Reply]:
+def race(engine: Engine, prompt: BenchPrompt, params: DecodingParams) -> tuple[BenchReply, BenchReply]:
     """One race, plain and speculative. Raises EngineError when a lane ends in an error."""
     with engine.race([Message("user", prompt.text)], params) as lanes:
         return reply_of(list(lanes.plain)), reply_of(list(lanes.speculative))

@@ -7,21 +7,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig, SamplingParams
-from engine.drafters.ngram import KINDS
-from engine.drafters.protocol import Drafter, GoOn, Offer, Proposal, always
-from engine.rng import Dice
-from engine.serving.engine import Engine, Loader
+from engine.drafters.ngram import MATCH_KINDS
+from engine.drafters.protocol import Drafter, DraftOption, Proposal, ShouldContinue, always
+from engine.rng import KeyedRng
+from engine.serving.engine import Engine
+from engine.serving.load_pair import Loader
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.serving.engine import _Job
 
-PROMISING = Offer("ngram", KINDS[0][1])
+PROMISING = DraftOption("ngram", MATCH_KINDS[0][1])
 """What it says where the real drafter has nothing: the most promising thing there is."""
 
 
-class Useless:
+class RandomDrafter:
     """A real drafter whose every offer is kept and whose every draft is replaced by a random token.
 
     It costs what the real one costs, and is taken for it until the target has tested some drafts. The tokens depend on
@@ -32,20 +33,20 @@ class Useless:
         self._real, self._vocab_size, self._seed = real, vocab_size, seed
         self.name, self.context_len, self.feature_layers = real.name, real.context_len, real.feature_layers
 
-    def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
+    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         """The real ones; where there are none, one that promises most: the worst case is to be tried at every place."""
         return self._real.offers(ids) or (PROMISING,)
 
     def propose(
         self,
-        offer: Offer,
+        offer: DraftOption,
         ids: Sequence[int],
         prompt_len: int,
         features: Tensor | None,
         k: int,
         params: SamplingParams,
-        dice: Dice,
-        go_on: GoOn = always,
+        dice: KeyedRng,
+        go_on: ShouldContinue = always,
     ) -> Proposal:
         """As many as the real drafter proposes, k where it has nothing, with its confidences."""
         real = self._real.propose(offer, ids, prompt_len, features, k, params, dice, go_on)
@@ -55,7 +56,7 @@ class Useless:
         return Proposal(drawn, confidences=real.confidences)
 
 
-class UselessEngine(Engine):
+class RandomDraftsEngine(Engine):
     """An engine like any other but for its drafters."""
 
     def __init__(self, config: EngineConfig, seed: int, load: Loader | None = None) -> None:
@@ -64,4 +65,4 @@ class UselessEngine(Engine):
 
     def _drafter(self, job: _Job) -> Drafter | None:
         real = super()._drafter(job)
-        return real and Useless(real, self._in_use().pair.target.tokenizer.vocab_size, self._seed)
+        return real and RandomDrafter(real, self._in_use().pair.target.tokenizer.vocab_size, self._seed)

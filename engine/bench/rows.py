@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.bench.options import add_model_options
 from engine.cli.options import silent, tell
-from engine.cli.progress import Pace
+from engine.cli.progress import TimeLeft
 from engine.errors import EngineError
 from engine.hardware import buffer_bytes
 
@@ -78,16 +78,16 @@ def measure(model: Model, repeats: int, buffer: int, report: Callable[[str], Non
     """
     import torch
 
-    from engine.networks.kv_cache import Cache
+    from engine.networks.kv_cache import KVCache
     from engine.networks.model import Request
 
     memory = torch.ones(buffer // 4, device=model.network.device)
     ids = [1 + 7 * i % (model.vocab_size - 1) for i in range(max(CONTEXTS) + MAX_ROWS)]
-    caches = {context: Cache() for context in CONTEXTS}
+    caches = {context: KVCache() for context in CONTEXTS}
     cells = [(context, rows) for context in CONTEXTS for rows in range(1, MAX_ROWS + 1)]
     forwards: dict[tuple[int, int], list[float]] = {cell: [] for cell in cells}
     reads: list[float] = []
-    pace = Pace(repeats, report)
+    pace = TimeLeft(repeats, report)
     for cycle in range(-1, repeats):  # the first one warms up
         for context, rows in cells if cycle % 2 else reversed(cells):
             request = Request(ids[: context + rows], rows, caches[context])

@@ -17,9 +17,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from engine.bench.turn import Job, Peer, Turn
+from engine.bench.turn import Job, Peer, PeerTurn
 from engine.cli.options import silent, tell
-from engine.cli.prompts import Prompt
+from engine.cli.prompts import BenchPrompt
 from engine.errors import EngineError
 from engine.loading.source import find, first_line
 
@@ -85,9 +85,9 @@ class Library:
             raise EngineError(answer)
         return answer
 
-    def play(self, dtype: str, job: Job, lookup: int | None = None) -> Turn:
+    def play(self, dtype: str, job: Job, lookup: int | None = None) -> PeerTurn:
         turn = self.ask("play", dtype, job, lookup)
-        assert isinstance(turn, Turn)
+        assert isinstance(turn, PeerTurn)
         return turn
 
 
@@ -172,14 +172,14 @@ class Arrivals:
     def end(self) -> None:
         pass
 
-    def turn(self) -> Turn:
+    def turn(self) -> PeerTurn:
         """Timed from the first arrival to the last. The first holds one token, under prompt lookup perhaps more."""
         (first, begin_s), *rest = self._seen[1:]
         decoded = sum(count for count, _ in rest)
-        return Turn(first + decoded, decoded, self._seen[-1][1] - begin_s)
+        return PeerTurn(first + decoded, decoded, self._seen[-1][1] - begin_s)
 
 
-def play(model: Any, job: Job, lookup: int | None = None) -> Turn:
+def play(model: Any, job: Job, lookup: int | None = None) -> PeerTurn:
     """One greedy reply of exactly job.tokens tokens. Raises EngineError."""
     import torch
 
@@ -204,6 +204,6 @@ def quicker(models: dict[str, Any], k: int) -> str:
     To an invented prompt that repeats itself, and short: bf16 without instructions for it reads slowly.
     """
     rows = min(model.config.get_text_config().vocab_size for model in models.values())
-    trial = Job(Prompt("", ""), [1 + 7 * (i % 10) % (rows - 1) for i in range(40)], TRIAL_TOKENS)
+    trial = Job(BenchPrompt("", ""), [1 + 7 * (i % 10) % (rows - 1) for i in range(40)], TRIAL_TOKENS)
     turns = {dtype: [play(model, trial, k) for _ in range(1 + TRIALS)][1:] for dtype, model in models.items()}
     return min(turns, key=lambda dtype: min(turn.seconds / max(1, turn.decoded) for turn in turns[dtype]))

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.cli.prompts import Prompt
+from engine.cli.prompts import BenchPrompt
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """ids: the templated prompt; tokens: how many are asked for."""
 
-    prompt: Prompt
+    prompt: BenchPrompt
     ids: list[int]
     tokens: int
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PeerTurn:
     """tokens: all of the reply; decoded: those that took `seconds`, that is, without what came first."""
 
     tokens: int
@@ -32,4 +32,4 @@ class Peer:
 
     name: str
     note: str
-    play: Callable[[Job], Turn]
+    play: Callable[[Job], PeerTurn]

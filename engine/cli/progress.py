@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 
-class Pace:
+class TimeLeft:
     """`pace(done, text)` reports "done/total text, time left", where the time left is as much a piece as so far."""
 
     def __init__(self, total: int, report: Callable[[str], None], clock: Callable[[], float] = perf_counter) -> None:

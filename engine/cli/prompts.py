@@ -13,12 +13,12 @@ CATEGORIES = ("mt_bench", "translation", "summarization", "qa", "math_reasoning"
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class BenchPrompt:
     category: str
     text: str
 
 
-def read_prompts(path: Path, limit: int | None) -> list[Prompt]:
+def read_prompts(path: Path, limit: int | None) -> list[BenchPrompt]:
     """At most `limit` prompts, spread evenly over the categories. Raises EngineError."""
     try:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
@@ -32,15 +32,15 @@ def read_prompts(path: Path, limit: int | None) -> list[Prompt]:
     return spread(prompts, limit)
 
 
-def _prompt(entry: dict[str, object]) -> Prompt:
+def _prompt(entry: dict[str, object]) -> BenchPrompt:
     turns = entry["turns"]
     if not isinstance(turns, list) or not isinstance(turns[0], str):
         raise ValueError("turns")
     category = str(entry.get("category", ""))
-    return Prompt(category if category in CATEGORIES else "mt_bench", turns[0])
+    return BenchPrompt(category if category in CATEGORIES else "mt_bench", turns[0])
 
 
-def spread(prompts: Sequence[Prompt], limit: int | None) -> list[Prompt]:
+def spread(prompts: Sequence[BenchPrompt], limit: int | None) -> list[BenchPrompt]:
     """One of each category in turn, until `limit` or the end; within a category evenly over its length."""
     if limit is None or limit >= len(prompts):
         return list(prompts)

@@ -16,8 +16,8 @@ from itertools import accumulate
 
 from engine.config import MAX_K, DecodingParams
 from engine.control.acceptance import ByConfidence, ByPosition, reach
-from engine.control.latency import Costs, Times
-from engine.drafters.protocol import GoOn, Offer, always
+from engine.control.latency import Profile, RoundLatency
+from engine.drafters.protocol import DraftOption, ShouldContinue, always
 from engine.events import KReason, Outcome, Round, RoundKind
 
 FIRST_PROBE = 2
@@ -50,8 +50,8 @@ class Plan:
     kind: RoundKind
     k: int
     reason: KReason
-    offer: Offer | None = None
-    go_on: GoOn = always
+    offer: DraftOption | None = None
+    go_on: ShouldContinue = always
     predicted_speedup: float | None = None
 
 
@@ -60,7 +60,7 @@ class _Outlook:
     """What a round of at most k drafts of this offer would bring; by position the chances of its drafts, and the seconds
     of a round with 0, 1, ... of them."""
 
-    offer: Offer
+    offer: DraftOption
     k: int
     tokens: float
     seconds: float
@@ -90,9 +90,9 @@ class _Brought:
 class Controller:
     """`plan` before a round, `observe` after it."""
 
-    def __init__(self, params: DecodingParams, costs: Costs) -> None:
+    def __init__(self, params: DecodingParams, costs: Profile) -> None:
         self._params = params
-        self._times = Times(costs)
+        self._times = RoundLatency(costs)
         self._by_position = ByPosition(dict(costs.acceptance))
         self._by_confidence = ByConfidence()
         self._tries: dict[str, _Tries] = {}
@@ -103,7 +103,7 @@ class Controller:
     def plan(
         self,
         index: int,
-        offers: Sequence[Offer],
+        offers: Sequence[DraftOption],
         budget_left: int,
         context_left: int,
         drafter_left: int | None,
@@ -167,7 +167,9 @@ class Controller:
         """Tokens per second of this reply on the whole; at least plain decoding's, which can always be had."""
         return max(1.0, self._tokens / self._plain_rounds) / self._times.plain
 
-    def _auto(self, offers: Sequence[Offer], limit: int, reason: KReason, budget_left: int, probe_due: bool) -> Plan:
+    def _auto(
+        self, offers: Sequence[DraftOption], limit: int, reason: KReason, budget_left: int, probe_due: bool
+    ) -> Plan:
         plain_s, rate = self._times.plain, self._rate()
         outlooks = {offer: self._outlook(offer, limit, rate) for offer in offers}
         best = max(outlooks.values(), key=lambda one: one.worth(rate))
@@ -184,13 +186,13 @@ class Controller:
         why = reason if chosen.k == limit else KReason.AUTO
         return Plan(RoundKind.SPECULATIVE, chosen.k, why, chosen.offer, self._go_on(chosen, rate), predicted)
 
-    def _fixed(self, offers: Sequence[Offer], limit: int, reason: KReason, budget_left: int) -> Plan:
+    def _fixed(self, offers: Sequence[DraftOption], limit: int, reason: KReason, budget_left: int) -> Plan:
         """K is given: the offer of which the most drafts should stand."""
         best = max(offers, key=lambda offer: sum(reach(self._by_position.rates(offer.kind, limit))))
         look = self._look(offers, best, budget_left)
         return Plan(RoundKind.SPECULATIVE, limit, KReason.EXPLORE if look else reason, look or best)
 
-    def _outlook(self, offer: Offer, limit: int, rate: float) -> _Outlook:
+    def _outlook(self, offer: DraftOption, limit: int, rate: float) -> _Outlook:
         """The best that can be expected of this offer, with k from 1 to limit."""
         rates = self._by_position.rates(offer.kind, limit)
         times = self._times.rounds(offer.drafter, len(rates))
@@ -207,7 +209,7 @@ class Controller:
         seconds = TRUST * times[k] + sum(w * times[min(n, len(rates))] for n, w in brought.rounds.items())
         return _Outlook(offer, len(rates), tokens / rounds, seconds / rounds, rates, times)
 
-    def _go_on(self, outlook: _Outlook, rate: float) -> GoOn:
+    def _go_on(self, outlook: _Outlook, rate: float) -> ShouldContinue:
         """One more draft, or several, must bring more tokens than their time is worth."""
         kind, rates, times, by_confidence = outlook.offer.kind, outlook.rates, outlook.times, self._by_confidence
 
@@ -224,10 +226,10 @@ class Controller:
 
         return go_on
 
-    def _look(self, offers: Sequence[Offer], chosen: Offer | None, budget_left: int) -> Offer | None:
+    def _look(self, offers: Sequence[DraftOption], chosen: DraftOption | None, budget_left: int) -> DraftOption | None:
         """An offer that is due for a try; keeps count of the chances that passed the others by."""
         self._since_look += 1
-        due: Offer | None = None
+        due: DraftOption | None = None
         for offer in offers:
             tries = self._tries.setdefault(offer.kind, _Tries())
             if offer == chosen:

@@ -1,6 +1,6 @@
 """What a round costs: measured once when the engine warms up, then followed from round to round.
 
-Pure: times come in as values, no clock is read here. One reply has one `Times`.
+Pure: times come in as values, no clock is read here. One reply has one `RoundLatency`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DRAFT_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class Profile:
     """What the engine measured before the first request, in seconds; all of it may be missing.
 
     rows_s: (rows, the target's pass and the rest of a round at that many rows), ascending, 1 first. draft_s: (drafter,
@@ -38,7 +38,7 @@ class Costs:
     acceptance: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
 
-class Fit:
+class LinearFit:
     """seconds = scale * expected + extra * unit: how the times seen lately differ from the expected ones.
 
     Least squares over the relative errors of recent observations. scale follows what slows all alike (a busy machine, a
@@ -73,16 +73,16 @@ class Fit:
         self._extra = (self._zy - self._xz * self._scale) / zz
 
 
-class Times:
-    """Seconds that a round is going to take, from `Costs` and the rounds so far."""
+class RoundLatency:
+    """Seconds that a round is going to take, from `Profile` and the rounds so far."""
 
-    def __init__(self, costs: Costs) -> None:
+    def __init__(self, costs: Profile) -> None:
         self._drafts_s = dict(costs.draft_s)
         self._measured = bool(costs.rows_s)
         self._shape = _shape(costs.rows_s or ((1, 1.0),))
-        self._fit = Fit()
+        self._fit = LinearFit()
         self._rows = list(self._shape)
-        self._drafts: dict[str, Fit] = {}
+        self._drafts: dict[str, LinearFit] = {}
 
     @property
     def plain(self) -> float:
@@ -111,7 +111,7 @@ class Times:
         fitted = [self._fit.seconds(expected, i * plain) for i, expected in enumerate(self._shape)]
         self._rows = [max(fitted[0], seconds) for seconds in fitted]
         if count and drafter not in self._drafts:
-            self._drafts[drafter] = Fit()  # its first round also read the prompt: no sample of a usual one
+            self._drafts[drafter] = LinearFit()  # its first round also read the prompt: no sample of a usual one
         elif count:
             step = self._draft_base(drafter)
             self._drafts[drafter].add(step * count, step, draft_s)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from engine.config import MAX_K, Rule, SamplingParams
-from engine.control.latency import Costs
+from engine.control.latency import Profile
 from engine.drafters.protocol import Drafter
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
-from engine.rng import Dice
+from engine.rng import KeyedRng
 
 CONTEXT, SHORT_CONTEXT = 256, 16
 """Tokens in the cache while passes are timed: as in a usual conversation, since each row of a pass looks back over them;
@@ -35,19 +35,19 @@ Key = int | str
 
 def warm_up(model: Model) -> None:
     """One pass of each kind that replies make: a prompt's, a plain round's, a verification's."""
-    cache = Cache()
+    cache = KVCache()
     for ids in ([0], [0] * 2, [0] * 7, [0] * 16, [0] * 17):
         model.forward([Request(ids, 1, cache)])
 
 
 def measure(
     target: Model, drafters: Sequence[Drafter], known_s: Sequence[tuple[str, float]] = (), limit_s: float = LIMIT_S
-) -> Costs:
+) -> Profile:
     """Times passes of the target and drafts of each drafter. known_s: seconds per draft of those that need no timing.
 
     In several sweeps, of which the least time of each counts: whatever else the machine does only adds to some of them.
     """
-    cache = Cache()
+    cache = KVCache()
     near = _pass(target, cache, SHORT_CONTEXT, 1)
     near()
     context = CONTEXT if _seconds(near) <= QUICK_S else SHORT_CONTEXT
@@ -66,7 +66,7 @@ def measure(
             least[key] = min(_seconds(run), least.get(key, math.inf))
     rows_s = sorted((key, seconds) for key, seconds in least.items() if isinstance(key, int))
     drafts_s = [(key, seconds / DRAFTS) for key, seconds in least.items() if isinstance(key, str)]
-    return Costs(_rising(rows_s), (*known_s, *drafts_s))
+    return Profile(_rising(rows_s), (*known_s, *drafts_s))
 
 
 def _rising(rows_s: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
@@ -80,7 +80,7 @@ def _seconds(run: Callable[[], None]) -> float:
     return perf_counter() - begin_s
 
 
-def _pass(model: Model, cache: Cache, context: int, rows: int) -> Callable[[], None]:
+def _pass(model: Model, cache: KVCache, context: int, rows: int) -> Callable[[], None]:
     """A pass of so many rows; what comes before them is computed by the first that needs it."""
     ids = [0] * (context + rows)
 
@@ -93,7 +93,7 @@ def _pass(model: Model, cache: Cache, context: int, rows: int) -> Callable[[], N
 
 def _drafts(target: Model, drafter: Drafter) -> Callable[[], None]:
     """DRAFTS drafts of one round; the first round reads the prompt too."""
-    cache, ids, dice = Cache(drafter.feature_layers), [0] * SHORT_CONTEXT, Dice(0, Rule.REJECTION)
+    cache, ids, dice = KVCache(drafter.feature_layers), [0] * SHORT_CONTEXT, KeyedRng(0, Rule.REJECTION)
     target.forward([Request(ids, 1, cache)])
     [offer, *_] = drafter.offers(ids)
     features = cache.features(0, len(ids) - 1) if drafter.feature_layers else None

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from engine.config import MAX_K, SamplingParams
-from engine.drafters.protocol import Drafter, GoOn, Offer, Proposal, always
-from engine.rng import Dice
+from engine.drafters.protocol import Drafter, DraftOption, Proposal, ShouldContinue, always
+from engine.rng import KeyedRng
 
 
-class Both:
+class CombinedDrafter:
     """Offers what both offer, and passes on what is chosen."""
 
     name = "both"
@@ -21,21 +21,21 @@ class Both:
         self._ngram, self._head = ngram, head
         self.feature_layers = head.feature_layers
 
-    def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
+    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         """The copy first. Where the head's context might not hold another round, the copies go on alone."""
         room = self._head.context_len is None or len(ids) + MAX_K <= self._head.context_len
         return self._ngram.offers(ids) + (self._head.offers(ids) if room else ())
 
     def propose(
         self,
-        offer: Offer,
+        offer: DraftOption,
         ids: Sequence[int],
         prompt_len: int,
         features: Tensor | None,
         k: int,
         params: SamplingParams,
-        dice: Dice,
-        go_on: GoOn = always,
+        dice: KeyedRng,
+        go_on: ShouldContinue = always,
     ) -> Proposal:
         """`ngram.propose` for its offers, `head.propose` for all others."""
         drafter = self._ngram if offer.drafter == self._ngram.name else self._head

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from engine.config import Message, SamplingParams
-from engine.drafters.protocol import GoOn, Offer, Proposal, always
+from engine.drafters.protocol import DraftOption, Proposal, ShouldContinue, always
 from engine.errors import InvalidParams
-from engine.networks.kv_cache import Cache, common_prefix
+from engine.networks.kv_cache import KVCache, common_prefix
 from engine.networks.model import Model, Request
-from engine.rng import Dice
+from engine.rng import KeyedRng
 from engine.text.detokenizer import LONGEST_CHARACTER
 from engine.text.tokenizer import Tokenizer
 
@@ -30,7 +30,7 @@ SETTLE, LOOSE = 512, 128
 """Reply text of so many characters is encoded once and for all but for its last so many, which new text may change."""
 
 
-class ReencodedDrafter:
+class CrossTokenizerDrafter:
     """Drafts greedily in its own tokens, over its own cache; proposes what the target's tokeniser makes of that text.
 
     The proposals are point masses, as those of a look-up. They leave the target's distribution as it is under both rules,
@@ -51,7 +51,7 @@ class ReencodedDrafter:
         model: Model,
         drafter_tokenizer: Tokenizer,
         target_tokenizer: Tokenizer,
-        cache: Cache,
+        cache: KVCache,
         prompt_ids: Sequence[int] | None,
     ) -> None:
         self._model, self._cache = model, cache
@@ -63,21 +63,21 @@ class ReencodedDrafter:
         self.context_len: int | None = None
         """In the target's tokens, and so not known before the drafter's own context is full."""
 
-    def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
+    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         if self._broken or ends_inside_character(self._target, ids):
             return ()
-        return (Offer(self.name, self.name),)
+        return (DraftOption(self.name, self.name),)
 
     def propose(
         self,
-        offer: Offer,
+        offer: DraftOption,
         ids: Sequence[int],
         prompt_len: int,
         features: Tensor | None,
         k: int,
         params: SamplingParams,
-        dice: Dice,
-        go_on: GoOn = always,
+        dice: KeyedRng,
+        go_on: ShouldContinue = always,
     ) -> Proposal:
         """Fewer than k where the drafter has nothing more to say, at the end of its context, and where its text makes fewer."""
         if self._prompt is None:

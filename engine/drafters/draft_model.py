@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.config import SamplingParams
-from engine.drafters.protocol import GoOn, Offer, Proposal, always
-from engine.networks.kv_cache import Cache
+from engine.drafters.protocol import DraftOption, Proposal, ShouldContinue, always
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
-from engine.rng import Dice, Purpose
+from engine.rng import KeyedRng, Purpose
 from engine.sampling import likeliest, probabilities
 
 
@@ -29,31 +29,31 @@ class DraftModelDrafter:
     name = "draft_model"
     feature_layers: tuple[int, ...] = ()
 
-    def __init__(self, model: Model, cache: Cache, vocab_size: int | None = None) -> None:
+    def __init__(self, model: Model, cache: KVCache, vocab_size: int | None = None) -> None:
         self._model = model
         self._cache = cache
         self._vocab_size = model.vocab_size if vocab_size is None else vocab_size
         self._looked_at = 0  # so many ids are known to be the model's own
         self.context_len: int | None = model.context_len
 
-    def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
+    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         """Nothing any more once the text holds an id that the model does not have."""
         if self._vocab_size > self._model.vocab_size:
             if max(ids[self._looked_at :], default=0) >= self._model.vocab_size:
                 return ()
             self._looked_at = max(self._looked_at, len(ids))
-        return (Offer(self.name, self.name),)
+        return (DraftOption(self.name, self.name),)
 
     def propose(
         self,
-        offer: Offer,
+        offer: DraftOption,
         ids: Sequence[int],
         prompt_len: int,
         features: Tensor | None,
         k: int,
         params: SamplingParams,
-        dice: Dice,
-        go_on: GoOn = always,
+        dice: KeyedRng,
+        go_on: ShouldContinue = always,
     ) -> Proposal:
         text = list(ids)
         rows: list[Tensor] = []

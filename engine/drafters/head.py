@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from engine.config import SamplingParams
-from engine.drafters.protocol import GoOn, Offer, Proposal, always
+from engine.drafters.protocol import DraftOption, Proposal, ShouldContinue, always
 from engine.heads.eagle3 import Head
-from engine.networks.kv_cache import Cache, common_prefix
+from engine.networks.kv_cache import KVCache, common_prefix
 from engine.networks.model import PREFILL_CHUNK
-from engine.rng import Dice, Purpose
+from engine.rng import KeyedRng, Purpose
 from engine.sampling import probabilities
 
 TOGETHER = 8
@@ -31,27 +31,27 @@ class HeadDrafter:
 
     name = "head"
 
-    def __init__(self, head: Head, cache: Cache, vocab_size: int) -> None:
+    def __init__(self, head: Head, cache: KVCache, vocab_size: int) -> None:
         self._head, self._cache, self._vocab_size = head, cache, vocab_size
         self.context_len: int | None = head.config.shape.context_len
         self.feature_layers = head.config.feature_layers
         self._ids = head.ids.numpy()
         self._broken = False  # it has given what is no number
 
-    def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
-        return (Offer(self.name, self.name),) if len(ids) > 1 and not self._broken else ()
+    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
+        return (DraftOption(self.name, self.name),) if len(ids) > 1 and not self._broken else ()
 
     @torch.inference_mode()
     def propose(
         self,
-        offer: Offer,
+        offer: DraftOption,
         ids: Sequence[int],
         prompt_len: int,
         features: Tensor | None,
         k: int,
         params: SamplingParams,
-        dice: Dice,
-        go_on: GoOn = always,
+        dice: KeyedRng,
+        go_on: ShouldContinue = always,
     ) -> Proposal:
         if k == 0 or features is None or (params.logit_bias and _all_banned(self._ids.tolist(), params)):
             return Proposal()

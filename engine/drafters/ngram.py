@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from engine.config import SamplingParams
-from engine.drafters.protocol import GoOn, Offer, Proposal, always
-from engine.rng import Dice
+from engine.drafters.protocol import DraftOption, Proposal, ShouldContinue, always
+from engine.rng import KeyedRng
 
 MIN_MATCH = 2
 """Shortest match worth a guess, in tokens: a single common word predicts too little."""
@@ -71,7 +71,7 @@ class SuffixAutomaton:
         return len(self._length) - 1
 
 
-KINDS = ((8, "ngram 9+"), (4, "ngram 5-8"), (2, "ngram 3-4"), (0, "ngram 1-2"))
+MATCH_KINDS = ((8, "ngram 9+"), (4, "ngram 5-8"), (2, "ngram 3-4"), (0, "ngram 1-2"))
 """(longer than, kind): the longer the match, the better the guess."""
 
 ACCEPTANCE = (
@@ -89,7 +89,7 @@ DRAFT_S = 1e-5
 
 def kind_of(match_length: int) -> str:
     """The kind of an offer that copies behind a match of so many tokens."""
-    return next(kind for shorter, kind in KINDS if match_length > shorter)
+    return next(kind for shorter, kind in MATCH_KINDS if match_length > shorter)
 
 
 class NgramDrafter:
@@ -104,23 +104,23 @@ class NgramDrafter:
         self._index = SuffixAutomaton()
         self._ids: list[int] = []
 
-    def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
+    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         """One, whose kind tells how long the match is, where there is a match."""
         self._read(ids)
         if self._index.match_length < self._min_match:
             return ()
-        return (Offer(self.name, kind_of(self._index.match_length)),)
+        return (DraftOption(self.name, kind_of(self._index.match_length)),)
 
     def propose(
         self,
-        offer: Offer,
+        offer: DraftOption,
         ids: Sequence[int],
         prompt_len: int,
         features: Tensor | None,
         k: int,
         params: SamplingParams,
-        dice: Dice,
-        go_on: GoOn = always,
+        dice: KeyedRng,
+        go_on: ShouldContinue = always,
     ) -> Proposal:
         """Point masses, because nothing is drawn. A copy that reaches the end of the text goes on with its own tokens."""
         self._read(ids)

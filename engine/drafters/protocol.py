@@ -10,10 +10,10 @@ from typing import Protocol
 from torch import Tensor
 
 from engine.config import SamplingParams
-from engine.rng import Dice
+from engine.rng import KeyedRng
 
 
-class Rows(Protocol):
+class ProbRows(Protocol):
     """Distributions by row: a tensor [n, V], or whatever makes a row [V] when it is asked for one."""
 
     def __getitem__(self, i: int, /) -> Tensor: ...
@@ -32,7 +32,7 @@ class Proposal:
     """
 
     token_ids: tuple[int, ...] = ()
-    probs: Rows | None = None
+    probs: ProbRows | None = None
     raw_logits: Sequence[Tensor] | None = None
     confidences: tuple[float, ...] = ()
     raw_ids: tuple[int, ...] = ()
@@ -54,7 +54,7 @@ class Proposal:
         return self.confidences[i] * math.exp(float(row[self.raw_ids[i]]) - float(row.max()))
 
 
-GoOn = Callable[[tuple[float, ...]], bool]
+ShouldContinue = Callable[[tuple[float, ...]], bool]
 """Asked after each draft with the confidences so far: is one more draft worth its time?
 
 Each is the drafter's largest probability at temperature 1, so no answer can depend on the value of the latest draft;
@@ -68,7 +68,7 @@ def always(confidences: tuple[float, ...]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class DraftOption:
     """Something that a drafter could propose now.
 
     drafter: whose it is, "ngram", "head" or "draft_model" (`Round.drafter`). kind: guesses that are about equally good
@@ -90,20 +90,20 @@ class Drafter(Protocol):
     context_len: int | None
     feature_layers: tuple[int, ...]
 
-    def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
+    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         """What it could propose to follow `ids`, at little cost; () if nothing."""
         ...
 
     def propose(
         self,
-        offer: Offer,
+        offer: DraftOption,
         ids: Sequence[int],
         prompt_len: int,
         features: Tensor | None,
         k: int,
         params: SamplingParams,
-        dice: Dice,
-        go_on: GoOn = always,
+        dice: KeyedRng,
+        go_on: ShouldContinue = always,
     ) -> Proposal:
         """At most k tokens to follow `ids` (prompt and reply so far; the reply begins at prompt_len).
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.llama_shape import LlamaShape
 
 Weights = dict[str, Tensor]
@@ -23,7 +23,7 @@ FIRST = "layers.0."
 
 @dataclass(frozen=True, slots=True)
 class HeadConfig:
-    """shape: of the head's decoder layers, its vocab_size the target's. feature_layers: as `Cache.feature_layers`.
+    """shape: of the head's decoder layers, its vocab_size the target's. feature_layers: as `KVCache.feature_layers`.
 
     normed_residual: whether the layer adds to the normed state instead of the state itself ("norm_before_residual").
     joint_norm, feature_norm: one norm over all joined states ("norm_before_fc"), or one for each ("fc_norm").
@@ -115,7 +115,7 @@ class Head(Protocol):
         """[n, feature layers, hidden] -> states [n, hidden]."""
         ...
 
-    def run(self, token_ids: Tensor, state: Tensor, begin: int, cache: Cache, keys_only: bool = False) -> Tensor:
+    def run(self, token_ids: Tensor, state: Tensor, begin: int, cache: KVCache, keys_only: bool = False) -> Tensor:
         """Entries begin..begin + n of tokens int64 [n] and states [n, hidden] -> states [n, hidden].
 
         keys_only: only fill the cache; what is returned means nothing.

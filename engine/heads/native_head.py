@@ -12,9 +12,9 @@ from torch import Tensor
 
 from engine.errors import LoadError
 from engine.heads.eagle3 import FIRST, HeadConfig, Weights, feature_norms, fed
-from engine.kernels.build import Kernels, Layer, Linear, Row, Shape
+from engine.kernels.build import Kernels, NativeLayer, NativeLinear, NativeRow, NativeShape
 from engine.kernels.packing import GROUP, LANES, Array, interleaved, quantised, tiles
-from engine.networks.kv_cache import BLOCK, Cache
+from engine.networks.kv_cache import BLOCK, KVCache
 from engine.networks.model import PREFILL_CHUNK
 from engine.networks.rope import rope_tables
 
@@ -52,8 +52,8 @@ class NativeHead:
         self._lm_head = self._linear("lm_head", weights["lm_head.weight"])
         self._norm = self._vector(weights["norm.weight"])
         both = interleaved(_tiles(gate, BITS["gate_up"]), _tiles(up, BITS["gate_up"]))
-        self._layers = (Layer * 1)(
-            Layer(
+        self._layers = (NativeLayer * 1)(
+            NativeLayer(
                 attention_norm=self._vector(weights[f"{FIRST}input_layernorm.weight"]),
                 state_norm=self._vector(weights[f"{FIRST}hidden_norm.weight"]),
                 mlp_norm=self._vector(weights[f"{FIRST}post_attention_layernorm.weight"]),
@@ -65,7 +65,7 @@ class NativeHead:
                 down=self._linear("down", weights[f"{FIRST}mlp.down_proj.weight"]),
             )
         )
-        self._shape = Shape(
+        self._shape = NativeShape(
             1, shape.hidden, shape.heads, shape.kv_heads, shape.dim, shape.mlp,
             0, shape.epsilon, shape.dim**-0.5, config.normed_residual,
         )  # fmt: skip
@@ -84,12 +84,12 @@ class NativeHead:
             )
         return out
 
-    def run(self, token_ids: Tensor, state: Tensor, begin: int, cache: Cache, keys_only: bool = False) -> Tensor:
+    def run(self, token_ids: Tensor, state: Tensor, begin: int, cache: KVCache, keys_only: bool = False) -> Tensor:
         shape, count = self.config.shape, len(token_ids)
         end = begin + count
         keys, values = cache.room(0, begin, end, (shape.kv_heads, shape.dim), torch.float16, self.device)
         where = (keys.data_ptr(), values.data_ptr(), keys.shape[1])
-        rows = (Row * count)()
+        rows = (NativeRow * count)()
         for row, position in zip(rows, range(begin, end), strict=True):
             row.keys, row.values, row.capacity, row.position = *where, position
         embedded = self._embed(token_ids)
@@ -127,12 +127,12 @@ class NativeHead:
             self._scratch = torch.empty(needed, dtype=torch.uint8)
         return self._scratch.data_ptr()
 
-    def _linear(self, name: str, weight: Tensor) -> Linear:
+    def _linear(self, name: str, weight: Tensor) -> NativeLinear:
         return self._packed(_tiles(weight, BITS[name]), BITS[name], weight.shape[1], weight.shape[0])
 
-    def _packed(self, packed: Array, bits: int, inputs: int, outputs: int) -> Linear:
+    def _packed(self, packed: Array, bits: int, inputs: int, outputs: int) -> NativeLinear:
         self._kept.append(packed)
-        return Linear(packed.ctypes.data, None, bits, inputs, outputs)
+        return NativeLinear(packed.ctypes.data, None, bits, inputs, outputs)
 
     def _vector(self, vector: Tensor | None) -> int | None:
         if vector is None:

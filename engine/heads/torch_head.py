@@ -11,7 +11,7 @@ from engine.heads import eagle3
 from engine.heads.eagle3 import HeadConfig, Weights
 from engine.networks.attention import Span, attend
 from engine.networks.devices import fetched, moved, sent
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.rope import rope_tables
 from engine.sampling import likeliest
 
@@ -36,7 +36,7 @@ class TorchHead:
     def join(self, features: Tensor) -> Tensor:
         return eagle3.join(self._weights, self.config, features.to(self._dtype))
 
-    def run(self, token_ids: Tensor, state: Tensor, begin: int, cache: Cache, keys_only: bool = False) -> Tensor:
+    def run(self, token_ids: Tensor, state: Tensor, begin: int, cache: KVCache, keys_only: bool = False) -> Tensor:
         config, weights, shape = self.config, self._weights, self.config.shape
         embedded = self._embed(sent([token_ids.tolist()], self.device)[0]).to(self._dtype)
         at = slice(begin, begin + len(token_ids))

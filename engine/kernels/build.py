@@ -41,27 +41,27 @@ LOCK_LIMIT_S = 240
 P, I32, I64, F32, F64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float, ctypes.c_double
 
 
-class Linear(ctypes.Structure):
+class NativeLinear(ctypes.Structure):
     """A packed weight matrix; see kernels.cpp."""
 
     _fields_ = (("tiles", P), ("bias", P), ("bits", I32), ("inputs", I32), ("outputs", I32))
 
 
-class Layer(ctypes.Structure):
+class NativeLayer(ctypes.Structure):
     _fields_ = (
         ("attention_norm", P), ("mlp_norm", P), ("query_norm", P), ("key_norm", P), ("state_norm", P),
-        ("qkv", Linear), ("out", Linear), ("gate_up", Linear), ("down", Linear),
+        ("qkv", NativeLinear), ("out", NativeLinear), ("gate_up", NativeLinear), ("down", NativeLinear),
     )  # fmt: skip
 
 
-class Shape(ctypes.Structure):
+class NativeShape(ctypes.Structure):
     _fields_ = (
         ("layers", I32), ("hidden", I32), ("heads", I32), ("kv_heads", I32), ("dim", I32), ("mlp", I32),
         ("interleaved", I32), ("epsilon", F32), ("scale", F32), ("normed_residual", I32),
     )  # fmt: skip
 
 
-class Row(ctypes.Structure):
+class NativeRow(ctypes.Structure):
     """Where a row of a pass stands, and its conversation's keys and values."""
 
     _fields_ = (("keys", P), ("values", P), ("capacity", I64), ("position", I64))

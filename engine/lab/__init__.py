@@ -7,14 +7,14 @@ from engine.lab.results import (
     PLAIN,
     PREDICTED,
     SPECULATIVE,
+    ExperimentName,
+    ExperimentSpec,
     Failed,
-    Kind,
-    Name,
     Point,
     Report,
     Result,
-    Spec,
     Step,
+    TextKind,
 )
 
 __all__ = [
@@ -24,12 +24,12 @@ __all__ = [
     "PLAIN",
     "PREDICTED",
     "SPECULATIVE",
+    "ExperimentName",
+    "ExperimentSpec",
     "Failed",
-    "Kind",
-    "Name",
     "Point",
     "Report",
     "Result",
-    "Spec",
     "Step",
+    "TextKind",
 ]

@@ -22,7 +22,7 @@ class Estimate(NamedTuple):
     high: float | None
 
 
-def estimate(samples: Sequence[T], figure: Callable[[Sequence[T]], float | None]) -> Estimate | None:
+def bootstrap(samples: Sequence[T], figure: Callable[[Sequence[T]], float | None]) -> Estimate | None:
     """The figure of the samples; None where it has none. Scatter: the percentile bootstrap (Efron 1979)."""
     y = figure(samples) if samples else None
     if y is None:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.config import MAX_K, Rule
-from engine.control.latency import Costs, Times
+from engine.control.latency import Profile, RoundLatency
 from engine.errors import InvalidParams
-from engine.lab.results import AUTO, MEASURED, PLAIN, PREDICTED, SPECULATIVE, Kind, Name, Spec
+from engine.lab.results import AUTO, MEASURED, PLAIN, PREDICTED, SPECULATIVE, ExperimentName, ExperimentSpec, TextKind
 
-K_KINDS = (Kind.CHAT, Kind.CODE, Kind.SUMMARY)
-TEXT_KINDS = tuple(Kind)
+K_KINDS = (TextKind.CHAT, TextKind.CODE, TextKind.SUMMARY)
+TEXT_KINDS = tuple(TextKind)
 
 FIXED_K = 3
 """Drafts a round where K is not what the experiment is about, and must not be chosen."""
@@ -23,41 +23,41 @@ SHORT, SHORT_TIMES = 16, 3
 """Replies of so few tokens are measured so many times as often as long ones."""
 
 DEFAULTS = (
-    Spec(Name.RATE, (1, 2, 4, 8, 16, 32), (PLAIN, SPECULATIVE, AUTO), "users", "tokens/s"),
-    Spec(Name.LENGTH, (1, 4, 16, 64, 256), (SPECULATIVE,), "tokens", "times"),
-    Spec(Name.K, tuple(range(1, 9)), (*K_KINDS, PREDICTED), "drafts", "times"),
-    Spec(Name.TEMPERATURE, (0.0, 0.3, 0.6, 0.9, 1.2), tuple(Rule), "temperature", "alpha"),
-    Spec(Name.TEXT, tuple(range(len(TEXT_KINDS))), TEXT_KINDS, "kind", "times"),
-    Spec(Name.ROWS, (1, 2, 4, 8, 16, 32, 64, 128, 256), (MEASURED,), "rows", "ms"),
+    ExperimentSpec(ExperimentName.RATE, (1, 2, 4, 8, 16, 32), (PLAIN, SPECULATIVE, AUTO), "users", "tokens/s"),
+    ExperimentSpec(ExperimentName.LENGTH, (1, 4, 16, 64, 256), (SPECULATIVE,), "tokens", "times"),
+    ExperimentSpec(ExperimentName.K, tuple(range(1, 9)), (*K_KINDS, PREDICTED), "drafts", "times"),
+    ExperimentSpec(ExperimentName.TEMPERATURE, (0.0, 0.3, 0.6, 0.9, 1.2), tuple(Rule), "temperature", "alpha"),
+    ExperimentSpec(ExperimentName.TEXT, tuple(range(len(TEXT_KINDS))), TEXT_KINDS, "kind", "times"),
+    ExperimentSpec(ExperimentName.ROWS, (1, 2, 4, 8, 16, 32, 64, 128, 256), (MEASURED,), "rows", "ms"),
 )
 
-LIMITS: dict[Name, tuple[float, float]] = {
-    Name.RATE: (1, 64), Name.K: (1, MAX_K), Name.TEMPERATURE: (0.0, 5.0), Name.TEXT: (0, len(TEXT_KINDS) - 1),
-    Name.ROWS: (1, 256),
+LIMITS: dict[ExperimentName, tuple[float, float]] = {
+    ExperimentName.RATE: (1, 64), ExperimentName.K: (1, MAX_K), ExperimentName.TEMPERATURE: (0.0, 5.0), ExperimentName.TEXT: (0, len(TEXT_KINDS) - 1),
+    ExperimentName.ROWS: (1, 256),
 }  # fmt: skip
 """Least and most x, besides LENGTH, whose most is the engine's."""
 
 MOST_REPEATS = 50
 
 PLAIN_ROUNDS = {
-    Name.RATE: 7600, Name.LENGTH: 4700, Name.K: 4000, Name.TEMPERATURE: 6900, Name.TEXT: 6000, Name.ROWS: 1500,
+    ExperimentName.RATE: 7600, ExperimentName.LENGTH: 4700, ExperimentName.K: 4000, ExperimentName.TEMPERATURE: 6900, ExperimentName.TEXT: 6000, ExperimentName.ROWS: 1500,
 }  # fmt: skip
 """Plain rounds that take about as long as the whole experiment with three repeats."""
 
 
-def specs(costs: Costs) -> tuple[Spec, ...]:
+def specs(costs: Profile) -> tuple[ExperimentSpec, ...]:
     """All experiments, with a guess of how long each takes where the engine has measured a round."""
-    plain_s = Times(costs).plain if costs.rows_s else None
+    plain_s = RoundLatency(costs).plain if costs.rows_s else None
     return tuple(
         replace(spec, seconds=None if plain_s is None else PLAIN_ROUNDS[spec.name] * plain_s) for spec in DEFAULTS
     )
 
 
-def spec_of(name: Name) -> Spec:
+def spec_of(name: ExperimentName) -> ExperimentSpec:
     return next(spec for spec in DEFAULTS if spec.name is name)
 
 
-def checked_xs(name: Name, xs: Sequence[float], most_tokens: int) -> tuple[float, ...]:
+def checked_xs(name: ExperimentName, xs: Sequence[float], most_tokens: int) -> tuple[float, ...]:
     """Where to measure, ascending and each once; by default as far as the engine's limit allows. Raises InvalidParams."""
     least, most = LIMITS.get(name, (1, most_tokens))
     if not xs:
@@ -65,6 +65,6 @@ def checked_xs(name: Name, xs: Sequence[float], most_tokens: int) -> tuple[float
     for x in xs:
         if not least <= x <= most:
             raise InvalidParams("xs", f"The experiment {name} measures from {least:g} to {most:g}, not at {x:g}.")
-        if name is not Name.TEMPERATURE and x != int(x):
+        if name is not ExperimentName.TEMPERATURE and x != int(x):
             raise InvalidParams("xs", f"The experiment {name} measures at whole numbers, not at {x:g}.")
     return tuple(sorted({float(x) for x in xs}))

@@ -6,22 +6,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from engine.config import DecodingParams, Message, Rule, SamplingParams
-from engine.control.latency import Times
+from engine.control.latency import RoundLatency
 from engine.lab import figures
-from engine.lab.bootstrap import estimate
+from engine.lab.bootstrap import bootstrap
 from engine.lab.catalog import FIXED_K, K_KINDS, SHORT, SHORT_TIMES, TEXT_KINDS, TEXT_TOKENS, TOKENS
-from engine.lab.context import Rig
+from engine.lab.context import ExperimentContext
 from engine.lab.figures import Figure
 from engine.lab.formulas import expected_tokens, speedup_from_costs
 from engine.lab.prompts import LONG, PROMPTS
-from engine.lab.replies import Block, Cell, Comparison, Pair
-from engine.lab.request import Asked
-from engine.lab.results import OWN, PREDICTED, SPECULATIVE, Kind, Point
+from engine.lab.replies import Block, Cell, Comparison, ReplyPair
+from engine.lab.request import ExperimentRequest
+from engine.lab.results import OWN, PREDICTED, SPECULATIVE, Point, TextKind
 
 Prompt = tuple[int, ...]
 
 
-def length(rig: Rig, asked: Asked) -> Comparison:
+def length(rig: ExperimentContext, asked: ExperimentRequest) -> Comparison:
     """K open, as a reader's replies have it. Short replies are measured more often, since they take so little."""
     blocks = [
         Block(prompt, params, {(SPECULATIVE, x): _params(asked, n, seed=repeat, k=None)})
@@ -43,7 +43,7 @@ def length(rig: Rig, asked: Asked) -> Comparison:
     return Comparison(rig, blocks, _points(figures.request_speedup, extras), (("k", "auto"), ("temperature", "0")))
 
 
-def k(rig: Rig, asked: Asked) -> Comparison:
+def k(rig: ExperimentContext, asked: ExperimentRequest) -> Comparison:
     """Fixed K, greedy; and what the formula makes of the acceptance and the costs that were measured, by the same K."""
     blocks = [
         Block(prompts[repeat % len(prompts)], _params(asked, TOKENS, repeat, 0),
@@ -57,7 +57,9 @@ def k(rig: Rig, asked: Asked) -> Comparison:
     return Comparison(rig, blocks, lambda pairs: (*measured(pairs), *predicted(rig, asked, pairs)), settings)
 
 
-def predicted(rig: Rig, asked: Asked, pairs: Mapping[Cell, Sequence[Pair]]) -> tuple[Point, ...]:
+def predicted(
+    rig: ExperimentContext, asked: ExperimentRequest, pairs: Mapping[Cell, Sequence[ReplyPair]]
+) -> tuple[Point, ...]:
     """One alpha for all K, over all kinds; drafts against plain rounds as they took here, and how much longer a pass of more
     rows takes as the engine timed it when it started."""
     every = [pair for found in pairs.values() for pair in found]
@@ -65,7 +67,7 @@ def predicted(rig: Rig, asked: Asked, pairs: Mapping[Cell, Sequence[Pair]]) -> t
     if alpha is None or draft_s is None or not plain_s or not rig.costs.rows_s:
         return ()
     here = draft_s * rig.costs.rows_s[0][1] / plain_s
-    rounds_s = Times(replace(rig.costs, draft_s=(("here", here),))).rounds("here", int(max(asked.xs)))
+    rounds_s = RoundLatency(replace(rig.costs, draft_s=(("here", here),))).rounds("here", int(max(asked.xs)))
     return tuple(
         Point(x, PREDICTED, speedup_from_costs(alpha, rounds_s[: int(x) + 1]), 0,
               extra=(("alpha", alpha), ("tau", expected_tokens(alpha, int(x)))))
@@ -73,7 +75,7 @@ def predicted(rig: Rig, asked: Asked, pairs: Mapping[Cell, Sequence[Pair]]) -> t
     )  # fmt: skip
 
 
-def temperature(rig: Rig, asked: Asked) -> Comparison:
+def temperature(rig: ExperimentContext, asked: ExperimentRequest) -> Comparison:
     """Fixed K, so that there are drafts even where they do not pay; both rules beside one plain reply of the same seed."""
     blocks = [
         Block(prompt, _params(asked, TOKENS, repeat, 0, x),
@@ -87,7 +89,7 @@ def temperature(rig: Rig, asked: Asked) -> Comparison:
     return Comparison(rig, blocks, _points(figures.alpha, extras), settings)
 
 
-def text(rig: Rig, asked: Asked) -> Comparison:
+def text(rig: ExperimentContext, asked: ExperimentRequest) -> Comparison:
     """Greedy, K open. x is the place of the kind in the experiment's series."""
     kinds = [kind for i, kind in enumerate(TEXT_KINDS) if float(i) in asked.xs]
     blocks = [
@@ -109,35 +111,44 @@ def text(rig: Rig, asked: Asked) -> Comparison:
     return Comparison(rig, blocks, _points(figures.decode_speedup, extras), settings)
 
 
-def encoded(rig: Rig, prompts: Iterable[str]) -> list[Prompt]:
+def encoded(rig: ExperimentContext, prompts: Iterable[str]) -> list[Prompt]:
     return [tuple(rig.tokenizer.encode_chat([Message("user", prompt)])) for prompt in prompts]
 
 
-def _by_kind(rig: Rig, asked: Asked, kinds: Iterable[Kind]) -> list[tuple[str, list[Prompt]]]:
+def _by_kind(
+    rig: ExperimentContext, asked: ExperimentRequest, kinds: Iterable[TextKind]
+) -> list[tuple[str, list[Prompt]]]:
     if asked.prompts:
         return [(OWN, list(asked.prompts))]
     return [(kind, encoded(rig, PROMPTS[kind])) for kind in kinds]
 
 
 def _params(
-    asked: Asked, tokens: int, seed: int, k: int | None, temperature: float = 0.0, rule: Rule = Rule.REJECTION
+    asked: ExperimentRequest,
+    tokens: int,
+    seed: int,
+    k: int | None,
+    temperature: float = 0.0,
+    rule: Rule = Rule.REJECTION,
 ) -> DecodingParams:
     sampling = SamplingParams(temperature, seed=seed)
     return DecodingParams(sampling, asked.drafter, k, rule, _cap(asked, tokens), probe_every=0)
 
 
-def _cap(asked: Asked, tokens: int) -> int:
+def _cap(asked: ExperimentRequest, tokens: int) -> int:
     return min(tokens, asked.most_tokens)
 
 
-def _points(y: Figure, extras: Mapping[str, Figure]) -> Callable[[Mapping[Cell, Sequence[Pair]]], tuple[Point, ...]]:
+def _points(
+    y: Figure, extras: Mapping[str, Figure]
+) -> Callable[[Mapping[Cell, Sequence[ReplyPair]]], tuple[Point, ...]]:
     """A point for each cell whose y was measured, by series and then by x."""
 
-    def points(pairs: Mapping[Cell, Sequence[Pair]]) -> tuple[Point, ...]:
+    def points(pairs: Mapping[Cell, Sequence[ReplyPair]]) -> tuple[Point, ...]:
         order = list(dict.fromkeys(series for series, _ in pairs))
         found = []
         for series, x in sorted(pairs, key=lambda cell: (order.index(cell[0]), cell[1])):
-            known = estimate(pairs[series, x], y)
+            known = bootstrap(pairs[series, x], y)
             if known is None:
                 continue
             told = {name: figure(pairs[series, x]) for name, figure in extras.items()}

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from engine.lab.results import PLAIN, PREDICTED, SPECULATIVE, Name, Point, Result
+from engine.lab.results import PLAIN, PREDICTED, SPECULATIVE, ExperimentName, Point, Result
 
 
 def conclusion(result: Result) -> str:
@@ -99,13 +99,13 @@ def _rows(points: Sequence[Point]) -> str:
     )
 
 
-_CONCLUSIONS: Mapping[Name, Callable[[Sequence[Point]], str]] = {
-    Name.RATE: _rate,
-    Name.LENGTH: _length,
-    Name.K: _k,
-    Name.TEMPERATURE: _temperature,
-    Name.TEXT: _text,
-    Name.ROWS: _rows,
+_CONCLUSIONS: Mapping[ExperimentName, Callable[[Sequence[Point]], str]] = {
+    ExperimentName.RATE: _rate,
+    ExperimentName.LENGTH: _length,
+    ExperimentName.K: _k,
+    ExperimentName.TEMPERATURE: _temperature,
+    ExperimentName.TEXT: _text,
+    ExperimentName.ROWS: _rows,
 }
 
 

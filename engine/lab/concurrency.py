@@ -14,18 +14,18 @@ from itertools import islice
 from time import perf_counter
 
 from engine.config import DecodingParams, SamplingParams
-from engine.decode import Lane, Reply
+from engine.decode import Reply, ReplyContext
 from engine.drafters.protocol import Drafter
 from engine.events import Round
 from engine.hardware import free_bytes
-from engine.lab.bootstrap import estimate
+from engine.lab.bootstrap import bootstrap
 from engine.lab.catalog import FIXED_K, RATE_TOKENS
 from engine.lab.comparisons import encoded
-from engine.lab.context import Measurement, Pairs, Rig
+from engine.lab.context import ExperimentContext, Measurement, Pairs
 from engine.lab.prompts import users
-from engine.lab.request import Asked
+from engine.lab.request import ExperimentRequest
 from engine.lab.results import AUTO, PLAIN, SPECULATIVE, Point
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
 from engine.stats import Summary, ratio, summarise
 
@@ -64,12 +64,12 @@ class User:
     """A prompt, and the caches that have read it: with the drafter's features, and without for plain decoding."""
 
     ids: tuple[int, ...]
-    cache: Cache
-    bare: Cache
+    cache: KVCache
+    bare: KVCache
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ConcurrencyRun:
     """What one group of users wrote while all of them were served."""
 
     tokens: int
@@ -77,17 +77,17 @@ class Run:
     summary: Summary
 
 
-class Rate:
+class Concurrency:
     """Each number of users in each way in turn; whose turn comes first changes from one to the next."""
 
-    def __init__(self, rig: Rig, asked: Asked) -> None:
+    def __init__(self, rig: ExperimentContext, asked: ExperimentRequest) -> None:
         self._rig, self._asked = rig, asked
         self._tokens = min(RATE_TOKENS, asked.most_tokens)
         self._most = int(max(asked.xs))
         own = asked.prompts
         self._prompts = [own[i % len(own)] for i in range(self._most)] if own else encoded(rig, users(self._most))
         self._users: list[User] = []
-        self._runs: dict[tuple[str, int], list[Run]] = {(s, int(x)): [] for s in SERIES for x in asked.xs}
+        self._runs: dict[tuple[str, int], list[ConcurrencyRun]] = {(s, int(x)): [] for s in SERIES for x in asked.xs}
         read = Measurement(1.5 * self._most, self._read)
         self.measurements: Sequence[Measurement] = [
             read, *(one for repeat in range(asked.repeats) for one in self._sweep(repeat))
@@ -106,7 +106,7 @@ class Rate:
         drafter = self._rig.new_drafter(self._asked.drafter)
         layers = drafter.feature_layers if drafter else ()
         for ids in self._prompts:
-            cache = Cache(layers)
+            cache = KVCache(layers)
             reply = Reply(ids, self._params(0), self._lane(cache, None))
             for _ in reply.read():
                 yield
@@ -132,7 +132,7 @@ class Rate:
             tokens, seconds = tokens + sum(len(one.tokens) for one in made), seconds + spent_s
             yield
         if seconds:
-            self._runs[side, count].append(Run(tokens, seconds, summarise(rounds)))
+            self._runs[side, count].append(ConcurrencyRun(tokens, seconds, summarise(rounds)))
 
     def _begin(self, side: str, count: int) -> Generator[None, None, list[Reply]]:
         """Replies of the first `count` users up to their first token, each with a drafter that has read nothing yet."""
@@ -146,8 +146,8 @@ class Rate:
                 yield
         return replies
 
-    def _lane(self, cache: Cache, drafter: Drafter | None) -> Lane:
-        return Lane(self._rig.model, cache, self._rig.tokenizer, drafter, lambda: False, self._rig.costs)
+    def _lane(self, cache: KVCache, drafter: Drafter | None) -> ReplyContext:
+        return ReplyContext(self._rig.model, cache, self._rig.tokenizer, drafter, lambda: False, self._rig.costs)
 
     def _params(self, k: int | None) -> DecodingParams:
         """With room for those who are quicker than the others."""
@@ -157,7 +157,7 @@ class Rate:
     def points(self) -> tuple[Point, ...]:
         found: list[Point] = []
         for (side, count), runs in self._runs.items():
-            known = estimate(runs, tokens_per_second)
+            known = bootstrap(runs, tokens_per_second)
             if known is None:
                 continue
             extra = {"per_user": known.y / count} | _drafts(runs)
@@ -171,12 +171,12 @@ class Rate:
         return told
 
 
-def tokens_per_second(runs: Sequence[Run]) -> float:
+def tokens_per_second(runs: Sequence[ConcurrencyRun]) -> float:
     """Of all users together; the median of the runs."""
     return statistics.median(run.tokens / run.seconds for run in runs)
 
 
-def _drafts(runs: Sequence[Run]) -> dict[str, float]:
+def _drafts(runs: Sequence[ConcurrencyRun]) -> dict[str, float]:
     """alpha, tau and k, drafts a round, over all runs; what there is of them."""
     every = [run.summary for run in runs]
     accepted = sum(one.accepted for one in every)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.control.latency import Costs
+from engine.control.latency import Profile
 from engine.drafters.protocol import Drafter
 from engine.lab.results import Point
 from engine.networks.model import Model
@@ -16,12 +16,12 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rig:
+class ExperimentContext:
     """new_drafter: makes a drafter with caches of its own, by its name; None for "none"."""
 
     model: Model
     tokenizer: Tokenizer
-    costs: Costs
+    costs: Profile
     new_drafter: Callable[[str], Drafter | None]
 
 

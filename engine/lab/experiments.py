@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from engine.lab.comparisons import k, length, temperature, text
-from engine.lab.concurrency import Rate
-from engine.lab.context import Experiment, Rig
-from engine.lab.forward_cost import Rows
-from engine.lab.request import Asked
-from engine.lab.results import Name
+from engine.lab.concurrency import Concurrency
+from engine.lab.context import Experiment, ExperimentContext
+from engine.lab.forward_cost import ForwardCost
+from engine.lab.request import ExperimentRequest
+from engine.lab.results import ExperimentName
 
-EXPERIMENTS: Mapping[Name, Callable[[Rig, Asked], Experiment]] = {
-    Name.RATE: Rate,
-    Name.LENGTH: length,
-    Name.K: k,
-    Name.TEMPERATURE: temperature,
-    Name.TEXT: text,
-    Name.ROWS: Rows,
+EXPERIMENTS: Mapping[ExperimentName, Callable[[ExperimentContext, ExperimentRequest], Experiment]] = {
+    ExperimentName.RATE: Concurrency,
+    ExperimentName.LENGTH: length,
+    ExperimentName.K: k,
+    ExperimentName.TEMPERATURE: temperature,
+    ExperimentName.TEXT: text,
+    ExperimentName.ROWS: ForwardCost,
 }

@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
-from engine.lab.replies import Pair
+from engine.lab.replies import ReplyPair
 from engine.stats import Summary, ratio
 
-Figure = Callable[[Sequence[Pair]], float | None]
+Figure = Callable[[Sequence[ReplyPair]], float | None]
 
 
-def decode_speedup(pairs: Sequence[Pair]) -> float | None:
+def decode_speedup(pairs: Sequence[ReplyPair]) -> float | None:
     """Median of the ratios of tokens per second after the first token."""
     return _median(
         [
@@ -22,7 +22,7 @@ def decode_speedup(pairs: Sequence[Pair]) -> float | None:
     )
 
 
-def request_speedup(pairs: Sequence[Pair]) -> float | None:
+def request_speedup(pairs: Sequence[ReplyPair]) -> float | None:
     """Median of the ratios of tokens per second of whole requests, from the prompt on."""
     ratios = [
         ratio(pair.spec.tokens * request_s(pair.plain), pair.plain.tokens * request_s(pair.spec)) for pair in pairs
@@ -34,24 +34,24 @@ def request_s(summary: Summary) -> float:
     return summary.decode_s + (summary.ttft_s or 0.0)
 
 
-def alpha(pairs: Sequence[Pair]) -> float | None:
+def alpha(pairs: Sequence[ReplyPair]) -> float | None:
     """Accepted over tested drafts, all pairs together."""
     accepted = sum(pair.spec.accepted for pair in pairs)
     return ratio(accepted, accepted + sum(pair.spec.rejected for pair in pairs))
 
 
-def tau(pairs: Sequence[Pair]) -> float | None:
+def tau(pairs: Sequence[ReplyPair]) -> float | None:
     """Tokens a speculative round, all pairs together."""
     emitted = sum((pair.spec.acceptance_length or 0.0) * pair.spec.spec_rounds for pair in pairs)
     return ratio(emitted, sum(pair.spec.spec_rounds for pair in pairs))
 
 
-def drafted(pairs: Sequence[Pair]) -> float | None:
+def drafted(pairs: Sequence[ReplyPair]) -> float | None:
     """Drafts a speculative round."""
     return ratio(sum(pair.spec.drafted for pair in pairs), sum(pair.spec.spec_rounds for pair in pairs))
 
 
-def draft_s(pairs: Sequence[Pair]) -> float | None:
+def draft_s(pairs: Sequence[ReplyPair]) -> float | None:
     """Seconds of one draft."""
     return ratio(sum(pair.spec.draft_s for pair in pairs), sum(pair.spec.drafted for pair in pairs))
 

@@ -14,11 +14,11 @@ from time import perf_counter
 import torch
 
 from engine.hardware import buffer_bytes, free_bytes
-from engine.lab.bootstrap import estimate
-from engine.lab.context import Measurement, Pairs, Rig
-from engine.lab.request import Asked
+from engine.lab.bootstrap import bootstrap
+from engine.lab.context import ExperimentContext, Measurement, Pairs
+from engine.lab.request import ExperimentRequest
 from engine.lab.results import MEASURED, Point
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Request
 
 CONTEXT = 64
@@ -34,19 +34,19 @@ SETTLE = 2
 """Untimed passes after a read of the buffer, which drives the weights out of the caches as a reply never would."""
 
 
-class Rows:
+class ForwardCost:
     """Cycles through the widths, up and down in turn, so that a busy moment hits all alike.
 
     Both lines are bounds, and so are made of the quickest that was seen: whatever else the machine does only adds to it.
     """
 
-    def __init__(self, rig: Rig, asked: Asked) -> None:
+    def __init__(self, rig: ExperimentContext, asked: ExperimentRequest) -> None:
         self._rig = rig
         self._context = max(1, min(CONTEXT, rig.model.context_len - int(max(asked.xs))))
         self._xs = [int(x) for x in asked.xs if self._context + x <= rig.model.context_len]
         vocab = rig.model.vocab_size
         self._ids = [1 + 7 * i % (vocab - 1) for i in range(self._context + max(self._xs, default=0))]
-        self._cache = Cache()
+        self._cache = KVCache()
         self._buffer = buffer_bytes() if rig.model.network.device.type == "cpu" else 2**30
         self._seconds: dict[int, list[float]] = {x: [] for x in self._xs}
         self._reads: list[float] = []
@@ -106,7 +106,7 @@ class Rows:
         found: list[Point] = []
         slope = compute_slope({x: min(seconds) * 1e3 for x, seconds in self._seconds.items() if seconds})
         for x, seconds in self._seconds.items():
-            known = estimate(seconds, statistics.median)
+            known = bootstrap(seconds, statistics.median)
             if known is None:
                 continue
             extra = [("floor_ms", floor_ms), ("compute_ms", slope and slope * x), ("least_ms", min(seconds) * 1e3)]

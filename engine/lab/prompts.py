@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice, product
 
-from engine.lab.results import Kind
+from engine.lab.results import TextKind
 
 _LIGHTHOUSE = (
     "The harbour library opened in 1926 in a former rope store. Its first librarian, Ada Brandt, lent books to sailors "
@@ -20,31 +20,31 @@ _BAKERY = (
     "given to the soup kitchen, and what is left there goes to the pigs of a farm outside the town."
 )
 
-PROMPTS: Mapping[Kind, tuple[str, ...]] = {
-    Kind.COPY: (
+PROMPTS: Mapping[TextKind, tuple[str, ...]] = {
+    TextKind.COPY: (
         f"Repeat this text word for word, and change only the year 1926 to 1927:\n\n{_LIGHTHOUSE}",
         f"Repeat this text word for word, and change only Mill Street to Bridge Street:\n\n{_BAKERY}",
     ),
-    Kind.CODE: (
+    TextKind.CODE: (
         "Write a Python class Stack with the methods push, pop, peek and is_empty, each with a docstring.",
         "Write a JavaScript function that checks whether a word reads the same backwards, with three examples of its use.",
     ),
-    Kind.SUMMARY: (f"Summarise this text:\n\n{_LIGHTHOUSE}", f"Summarise this text:\n\n{_BAKERY}"),
-    Kind.RAG: (
+    TextKind.SUMMARY: (f"Summarise this text:\n\n{_LIGHTHOUSE}", f"Summarise this text:\n\n{_BAKERY}"),
+    TextKind.RAG: (
         f"Answer from the passage alone, in full sentences.\n\nPassage: {_LIGHTHOUSE}\n\n"
         "Question: Why does no book stand below the third shelf, and what happens on the first Sunday of May?",
         f"Answer from the passage alone, in full sentences.\n\nPassage: {_BAKERY}\n\n"
         "Question: Who gets the first rolls, and what happens to the bread that is left at noon?",
     ),
-    Kind.CHAT: (
+    TextKind.CHAT: (
         "Explain in detail how a bicycle stays upright while it is moving, and why it falls over when it stands still.",
         "I want to learn to cook. Explain in detail which five dishes I should learn first, and why.",
     ),
-    Kind.CHOICE: (
+    TextKind.CHOICE: (
         "Which of these is a mammal? Answer with the letter only.\nA) Trout\nB) Dolphin\nC) Penguin\nD) Lizard",
         "Which of these numbers is prime? Answer with the letter only.\nA) 21\nB) 27\nC) 29\nD) 33",
     ),
-    Kind.POEM: (
+    TextKind.POEM: (
         "Write a free poem, without rhymes, about rain on an old railway station.",
         "Write a free poem, without rhymes, about a letter that was never sent.",
     ),

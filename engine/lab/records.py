@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import EngineError, TraceError
-from engine.lab.results import Name, Point, Result
+from engine.lab.results import ExperimentName, Point, Result
 from engine.trace import untrusted
 
 VERSION = 1
@@ -87,7 +87,7 @@ def _result(value: object) -> Result:
     if not isinstance(row["made"], str) or not _MADE.fullmatch(row["made"]):
         untrusted.fail("its date is no date")
     return Result(
-        name=untrusted.one_of(Name, row["name"]),
+        name=untrusted.one_of(ExperimentName, row["name"]),
         points=tuple(_point(point) for point in untrusted.items(row["points"], 0, MAX_POINTS)),
         machine=_texts(row["machine"]),
         made=row["made"],

@@ -8,19 +8,19 @@ from functools import partial
 from itertools import count
 
 from engine.config import DecodingParams
-from engine.decode import Lane, generate
+from engine.decode import ReplyContext, generate
 from engine.errors import EngineError
 from engine.events import Event, Finished, FinishReason
-from engine.lab.context import Measurement, Pairs, Rig
+from engine.lab.context import ExperimentContext, Measurement, Pairs
 from engine.lab.results import Point
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.stats import Summary, summarise
 
 WARM_UP_TOKENS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ReplyPair:
     """The same prompt, seed and limit, plain and speculative, one soon after the other."""
 
     plain: Summary
@@ -40,12 +40,12 @@ class Block:
     others: Mapping[Cell, DecodingParams]
 
 
-def play(rig: Rig, ids: Sequence[int], params: DecodingParams) -> Generator[None, None, Summary]:
+def play(rig: ExperimentContext, ids: Sequence[int], params: DecodingParams) -> Generator[None, None, Summary]:
     """One reply alone, on cold caches; stands still after each event. Raises EngineError when it ends in an error."""
     drafter = rig.new_drafter(params.drafter) if params.num_speculative_tokens != 0 else None
-    cache = Cache(drafter.feature_layers if drafter else ())
+    cache = KVCache(drafter.feature_layers if drafter else ())
     # Who runs this sees to cancelling, between two events.
-    lane = Lane(rig.model, cache, rig.tokenizer, drafter, lambda: False, rig.costs)
+    lane = ReplyContext(rig.model, cache, rig.tokenizer, drafter, lambda: False, rig.costs)
     events: list[Event] = []
     for event in generate(ids, params, lane):
         events.append(event)
@@ -64,9 +64,9 @@ class Comparison:
 
     def __init__(
         self,
-        rig: Rig,
+        rig: ExperimentContext,
         blocks: Sequence[Block],
-        points_of: Callable[[Mapping[Cell, Sequence[Pair]]], tuple[Point, ...]],
+        points_of: Callable[[Mapping[Cell, Sequence[ReplyPair]]], tuple[Point, ...]],
         settings: Pairs,
     ) -> None:
         self._rig, self._blocks, self._points_of, self._settings = rig, blocks, points_of, settings
@@ -101,13 +101,13 @@ class Comparison:
         else:
             self._others[n][cell] = summary
 
-    def pairs(self) -> dict[Cell, list[Pair]]:
+    def pairs(self) -> dict[Cell, list[ReplyPair]]:
         """Those of which both replies are there, by cell in the order of the first block that has it."""
-        found: dict[Cell, list[Pair]] = {cell: [] for block in self._blocks for cell in block.others}
+        found: dict[Cell, list[ReplyPair]] = {cell: [] for block in self._blocks for cell in block.others}
         for n, others in zip(count(), self._others):
             for cell, spec in others.items():
                 if n in self._plain:
-                    found[cell].append(Pair(self._plain[n], spec))
+                    found[cell].append(ReplyPair(self._plain[n], spec))
         return found
 
     def points(self) -> tuple[Point, ...]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.lab.results import Name
+from engine.lab.results import ExperimentName
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExperimentRequest:
     """What was asked for, checked and complete. xs: in ascending order. prompts: ids, () for the experiment's own.
 
     drafter: a name of `Facts.drafters`. most_tokens: of a reply.
     """
 
-    name: Name
+    name: ExperimentName
     xs: tuple[float, ...]
     prompts: tuple[tuple[int, ...], ...]
     drafter: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Name(StrEnum):
+class ExperimentName(StrEnum):
     """The experiments."""
 
     RATE = "rate"  # users who are served at once
@@ -17,7 +17,7 @@ class Name(StrEnum):
     ROWS = "rows"  # rows of a forward pass
 
 
-class Kind(StrEnum):
+class TextKind(StrEnum):
     """Kinds of text that prompts ask for, from what copies most to what is free."""
 
     COPY = "copy"  # a given text again, slightly changed
@@ -34,13 +34,13 @@ PLAIN, SPECULATIVE, AUTO, PREDICTED, MEASURED, OWN = "plain", "speculative", "au
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class ExperimentSpec:
     """An experiment before it runs, by default. seconds: a rough guess for this machine, None where nothing is known of it.
 
     x_unit: "users", "tokens", "drafts", "temperature", "kind", "rows". y_unit: "tokens/s", "times" (plain is 1), "alpha", "ms".
     """
 
-    name: Name
+    name: ExperimentName
     xs: tuple[float, ...]
     series: tuple[str, ...]
     x_unit: str
@@ -89,7 +89,7 @@ class Result:
     settings: what was asked for, such as "drafter", "tokens", "repeats"; "cut": why less was measured than was asked for.
     """
 
-    name: Name
+    name: ExperimentName
     points: tuple[Point, ...]
     machine: tuple[tuple[str, str], ...]
     made: str

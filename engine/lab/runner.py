@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from time import perf_counter
 
 from engine.lab.context import Experiment, Pairs
-from engine.lab.request import Asked
+from engine.lab.request import ExperimentRequest
 from engine.lab.results import Result, Step
 
 LIMIT_S = 180.0
@@ -16,7 +16,7 @@ LIMIT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class RunControl:
     """What is seen from outside. cancelled: somebody wants it to end. disturbed: other replies were written meanwhile."""
 
     cancelled: Callable[[], bool]
@@ -26,7 +26,9 @@ class Watch:
     limit_s: float = LIMIT_S
 
 
-def conduct(asked: Asked, experiment: Experiment, watch: Watch) -> Iterator[Step | Result | None]:
+def run_experiment(
+    asked: ExperimentRequest, experiment: Experiment, watch: RunControl
+) -> Iterator[Step | Result | None]:
     """None where others may have their turn, a Step after each measurement, at last a Result. Raises EngineError.
 
     The measurements come by repeat, so that an experiment that is cut short has something everywhere.

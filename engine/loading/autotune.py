@@ -12,7 +12,7 @@ import torch
 
 from engine.hardware import linear_key
 from engine.kernels.packing import GROUP, Blocks
-from engine.networks.linear import KINDS, Linear
+from engine.networks.linear import LINEAR_FORMATS, Linear
 from engine.storage.json_cache import remember
 
 WORK = ((1, 32), (4, 32), (64, 4))
@@ -28,7 +28,7 @@ WORTH = 0.9
 """Part of the preferred kind's time that another may take at most to be chosen instead."""
 
 
-def quickest(names: Sequence[str], folder: Path | None, shape: tuple[int, int]) -> str:
+def quickest_format(names: Sequence[str], folder: Path | None, shape: tuple[int, int]) -> str:
     """The kind of least time for layers of `shape` (outputs, inputs); kept in `folder`, if there is one.
 
     names: the preferred one first, which also stands where the others are hardly quicker.
@@ -59,7 +59,7 @@ def measured(names: Sequence[str], shape: tuple[int, int]) -> dict[str, float]:
         if copy and perf_counter() - began > LIMIT_S / 2:
             break
         for name in names:
-            layers[name].append(KINDS[name].build(weight, None))
+            layers[name].append(LINEAR_FORMATS[name].build(weight, None))
     xs = {rows: torch.randn(rows, inputs) for rows, _ in WORK}
     times: dict[tuple[str, int], list[float]] = {(name, rows): [] for name in names for rows in xs}
     with _one_thread(), torch.inference_mode():

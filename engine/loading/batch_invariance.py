@@ -10,7 +10,7 @@ from time import perf_counter
 
 import torch
 
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Network, Request
 from engine.storage.json_cache import remember
 
@@ -36,7 +36,7 @@ def is_exact(network: Network, limit_s: float = math.inf) -> bool:
 
 def _agrees(network: Network, ids: list[int], deadline: float) -> bool:
     model = Model(network, len(ids))
-    whole, cache, other = Cache(), Cache(), Cache()
+    whole, cache, other = KVCache(), KVCache(), KVCache()
     [expected] = model.forward([Request(ids, len(ids), whole)])
     begin = 0
     for number, piece in enumerate(itertools.cycle(PIECES)):

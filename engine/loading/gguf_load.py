@@ -17,19 +17,19 @@ from engine.errors import LoadError
 from engine.hardware import pick_dtype
 from engine.loading.gguf_rope import speeds
 from engine.loading.loaded import Loaded, chosen, finished
-from engine.loading.source import Place, first_line
+from engine.loading.source import ModelSource, first_line
 from engine.text.chat_template import compiled_template
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:
     from engine.kernels.build import Kernels
-    from engine.networks.linear import Kind, Weight
+    from engine.networks.linear import LinearFormat, Weight
     from engine.networks.llama import LeanLlama
     from engine.networks.llama_shape import LlamaShape
 
 
 def load_bundled(
-    place: Place, kernels: Kernels | None, quant: str, where: Any, threads: int, compute: str = "auto"
+    place: ModelSource, kernels: Kernels | None, quant: str, where: Any, threads: int, compute: str = "auto"
 ) -> Loaded:
     """From a folder made by `convert` in the form TILES. kernels: None for torch's own. Raises LoadError."""
     tokenizer = read_tokenizer(place)
@@ -45,7 +45,7 @@ def load_bundled(
     return finished(network, tokenizer, place, kind, network.shape.context_len, threads)
 
 
-def read_tokenizer(place: Place) -> Tokenizer:
+def read_tokenizer(place: ModelSource) -> Tokenizer:
     """Of a folder made by `convert`. Raises LoadError."""
     try:
         config, tokens, generation = (
@@ -65,7 +65,7 @@ def read_tokenizer(place: Place) -> Tokenizer:
         raise _damaged(place, error) from error
 
 
-def runs_natively(place: Place) -> bool:
+def runs_natively(place: ModelSource) -> bool:
     """Whether the native kernels know this model's kind and sizes. place: with tiles. Raises LoadError."""
     from engine.kernels.packing import GROUP, LANES
 
@@ -77,11 +77,11 @@ def runs_natively(place: Place) -> bool:
     return bool(config["model_type"] == "llama" and dim % LANES == 0 and heads * dim % GROUP == 0)
 
 
-def _json(place: Place, name: str) -> Any:
+def _json(place: ModelSource, name: str) -> Any:
     return json.loads((place.folder / f"{name}.json").read_text("utf-8"))
 
 
-def _damaged(place: Place, error: Exception) -> LoadError:
+def _damaged(place: ModelSource, error: Exception) -> LoadError:
     return LoadError(f"{place.name} cannot be loaded ({first_line(error)}): delete the cache and start again.")
 
 
@@ -93,7 +93,7 @@ def _shape(config: dict[str, Any]) -> LlamaShape:
     return LlamaShape.read(config, None if plain else (speeds(rope, config["head_dim"]), 1.0))
 
 
-def _native(place: Place, config: dict[str, Any], tokenizer: Tokenizer, kernels: Kernels, threads: int) -> Loaded:
+def _native(place: ModelSource, config: dict[str, Any], tokenizer: Tokenizer, kernels: Kernels, threads: int) -> Loaded:
     from safetensors.torch import load_file
 
     from engine.loading.batch_invariance import PROMPT, remembered
@@ -116,13 +116,13 @@ def _native(place: Place, config: dict[str, Any], tokenizer: Tokenizer, kernels:
     )
 
 
-def _lean(folder: Path, config: dict[str, Any], kind: Kind, where: Any) -> LeanLlama:
+def _lean(folder: Path, config: dict[str, Any], kind: LinearFormat, where: Any) -> LeanLlama:
     """On torch's kernels. Where layers are quantised again the head is not: on a CPU it stays on its own grid."""
     import torch
 
     from engine.loading.gguf_convert import read_tiles
     from engine.networks.devices import moved
-    from engine.networks.linear import DTYPES, KINDS, values
+    from engine.networks.linear import DTYPES, LINEAR_FORMATS, values
     from engine.networks.llama import LeanLlama
 
     on_cpu = where.type == "cpu"
@@ -132,6 +132,6 @@ def _lean(folder: Path, config: dict[str, Any], kind: Kind, where: Any) -> LeanL
     while matrices:  # one by one, so that no two copies of all are in memory
         name, blocks = matrices.popitem()
         weights[name] = blocks if on_cpu else moved(values(blocks), where, plain)
-    head = KINDS["gguf" if on_cpu else pick_dtype(where)] if kind.requantises else kind
+    head = LINEAR_FORMATS["gguf" if on_cpu else pick_dtype(where)] if kind.requantises else kind
     hidden = torch.float32 if on_cpu else plain
     return LeanLlama(_shape(config), weights, kind.build, head.build, dtype=hidden, device=where)

@@ -16,12 +16,12 @@ from engine.hardware import default_threads, pick_device, pick_dtype
 from engine.loading.gguf_load import load_bundled, read_tokenizer, runs_natively
 from engine.loading.loaded import DEQUANTISED, Loaded, chosen, finished
 from engine.loading.progress import Progress
-from engine.loading.source import Place, find, first_line
+from engine.loading.source import ModelSource, find, first_line
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:
     from engine.kernels.build import Kernels
-    from engine.networks.linear import Kind, Linear
+    from engine.networks.linear import Linear, LinearFormat
     from engine.networks.model import Network
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ def _kernels(target: str, wanted: str, quant: str, where: Any, progress: Progres
     return None
 
 
-def _load_transformers(place: Place, where: Any, quant: str, threads: int, compute: str) -> Loaded:
+def _load_transformers(place: ModelSource, where: Any, quant: str, threads: int, compute: str) -> Loaded:
     import transformers
 
     transformers.logging.set_verbosity_error()
@@ -109,7 +109,7 @@ def _load_transformers(place: Place, where: Any, quant: str, threads: int, compu
     return replace(loaded, note="\n".join(filter(None, [_of_size(place, network), loaded.note])))
 
 
-def _of_size(place: Place, network: Network) -> str:
+def _of_size(place: ModelSource, network: Network) -> str:
     """What to say of a GGUF whose weights take clearly more memory than in the file, or ""."""
     if not place.is_gguf or network.weight_bytes < 1.2 * place.file_bytes:
         return ""
@@ -117,7 +117,7 @@ def _of_size(place: Place, network: Network) -> str:
     return DEQUANTISED.format(name=place.name, origin=place.origin, here=here, there=there)
 
 
-def _config(place: Place) -> Any:
+def _config(place: ModelSource) -> Any:
     from transformers import AutoConfig
 
     if not (place.folder / "config.json").is_file():
@@ -158,7 +158,7 @@ def _unsupported(name: str, config: Any) -> str:
     )
 
 
-def _network(place: Place, kind: Kind, where: Any) -> tuple[Network, Any]:
+def _network(place: ModelSource, kind: LinearFormat, where: Any) -> tuple[Network, Any]:
     """A network, lean where its family is known, and the model's generation config. Raises LoadError."""
     import torch
 
@@ -189,7 +189,9 @@ def _network(place: Place, kind: Kind, where: Any) -> tuple[Network, Any]:
     return transformed, model.generation_config
 
 
-def _lean(config: Any, weights: dict[str, Any], kind: Kind, where: Any, here: Any, usual: Any) -> Network | None:
+def _lean(
+    config: Any, weights: dict[str, Any], kind: LinearFormat, where: Any, here: Any, usual: Any
+) -> Network | None:
     """The lean network on the device `where`; None if the weights do not fit it, or its logits on `_probe` are not the
     `usual` ones.
 
@@ -243,7 +245,7 @@ def _rope(config: Any) -> tuple[list[float], float] | None:
     return speeds.tolist(), float(scale)
 
 
-def _read(place: Place, kind: Kind, where: Any, here: Any) -> Any:
+def _read(place: ModelSource, kind: LinearFormat, where: Any, here: Any) -> Any:
     """The transformers model on the device `here`, in the number format of the device `where`. Raises LoadError."""
     from transformers import AutoModelForCausalLM
 
@@ -266,14 +268,14 @@ def _read(place: Place, kind: Kind, where: Any, here: Any) -> Any:
     return moved(model.requires_grad_(False).eval(), here)
 
 
-def _dtype(kind: Kind, where: Any) -> Any:
+def _dtype(kind: LinearFormat, where: Any) -> Any:
     """The number format of everything but the linear layers, which is theirs too where they are dense."""
     from engine.networks.linear import DTYPES
 
     return DTYPES.get(kind.name, DTYPES[pick_dtype(where)])
 
 
-def _requantised(model: Any, kind: Kind, where: Any) -> int:
+def _requantised(model: Any, kind: LinearFormat, where: Any) -> int:
     """Swaps every linear layer but the head for one on the device `where`, one at a time, so that no two copies of all
     weights are ever in memory.
 
@@ -332,19 +334,19 @@ def _usual(model: Any) -> Any:
 
 def _gives(network: Network, usual: Any) -> bool:
     """Whether these are the network's logits on `_probe`, up to what 16-bit kernels may differ by."""
-    from engine.networks.kv_cache import Cache
+    from engine.networks.kv_cache import KVCache
     from engine.networks.model import Model, Request
 
     ids = _probe(network.vocab_size)
     try:
-        ours = Model(network, len(ids)).forward([Request(ids, len(ids), Cache())])[0]
+        ours = Model(network, len(ids)).forward([Request(ids, len(ids), KVCache())])[0]
     except (EngineError, RuntimeError, TypeError, ValueError, AttributeError):
         return False
     spread = (usual - usual.mean(dim=-1, keepdim=True)).norm()
     return bool((ours - usual).norm() <= TOLERANCE * spread)  # False for NaN as well
 
 
-def _tokenizer(place: Place, generation: Any, rows: int) -> Tokenizer:
+def _tokenizer(place: ModelSource, generation: Any, rows: int) -> Tokenizer:
     from transformers import AutoTokenizer
 
     try:

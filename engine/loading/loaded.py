@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import LoadError
 from engine.hardware import pick_dtype, processor
-from engine.loading.source import Place
+from engine.loading.source import ModelSource
 from engine.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from engine.networks.linear import Kind
+    from engine.networks.linear import LinearFormat
     from engine.networks.model import Network
 
 NF4_NOTE = (
@@ -44,13 +44,13 @@ class Loaded:
     """A sentence that a person should read about how the weights are kept, or ""."""
 
 
-def chosen(quant: str, place: Place, where: Any, shape: tuple[int, int], compute: str = "auto") -> Kind:
+def chosen(quant: str, place: ModelSource, where: Any, shape: tuple[int, int], compute: str = "auto") -> LinearFormat:
     """What --quant names, or the quickest here that rounds no weight again. Raises LoadError.
 
     shape: of a typical layer. compute: what NF4 multiplies in, as `EngineConfig.compute`.
     """
-    from engine.loading.autotune import quickest
-    from engine.networks.linear import KINDS, computing, refusal
+    from engine.loading.autotune import quickest_format
+    from engine.networks.linear import LINEAR_FORMATS, computing, refusal
 
     if quant == "gguf" and not place.tiles:
         raise LoadError(
@@ -58,16 +58,16 @@ def chosen(quant: str, place: Place, where: Any, shape: tuple[int, int], compute
         )
     if quant == "auto" and where.type == "cpu":
         names = ["gguf", "bf16", "fp32"] if place.tiles else ["bf16", "fp32"]
-        quant = quickest(names, _memory(), shape)
+        quant = quickest_format(names, _memory(), shape)
     elif quant == "auto":
         quant = pick_dtype(where)
     if reason := refusal(quant, where):
         raise LoadError(reason)
-    return computing(KINDS[quant], compute)
+    return computing(LINEAR_FORMATS[quant], compute)
 
 
 def finished(
-    network: Network, tokenizer: Tokenizer, place: Place, kind: Kind, context_len: int, threads: int
+    network: Network, tokenizer: Tokenizer, place: ModelSource, kind: LinearFormat, context_len: int, threads: int
 ) -> Loaded:
     """With everything that is to be said of a network whose linear layers are of one kind."""
     again = place.is_gguf
@@ -87,7 +87,7 @@ def finished(
     )
 
 
-def _is_exact(network: Network, place: Place, kind: Kind, threads: int) -> bool:
+def _is_exact(network: Network, place: ModelSource, kind: LinearFormat, threads: int) -> bool:
     """Measured once for all models of one shape on a CPU; not claimed where measuring takes too long."""
     import torch
 

@@ -27,7 +27,7 @@ FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ModelSource:
     """A folder with a model as transformers keeps them, or with tiles of a GGUF's own quants (see `convert`).
 
     origin: what the weights were before, e.g. "GGUF Q4_1". file_bytes: what they take in
@@ -46,16 +46,16 @@ class Place:
         return self.origin.startswith("GGUF")
 
 
-def find(target: str, offline: bool, progress: Progress, tiles: bool = False) -> Place:
+def find(target: str, offline: bool, progress: Progress, tiles: bool = False) -> ModelSource:
     """Fetches or converts whatever is missing. tiles: a GGUF as quantised where that can be, not as bf16. Raises LoadError."""
     if target == EMBEDDED:
         gguf = default_model(offline=offline, progress=progress)
         folder = converted(gguf, DEFAULT_MODEL.file_sha256, progress, TILES if tiles else BF16)
         size, digest = gguf.stat().st_size, DEFAULT_MODEL.file_sha256
-        return Place(folder, EMBEDDED_NAME, GGUF_ORIGIN, tiles, size, digest)
+        return ModelSource(folder, EMBEDDED_NAME, GGUF_ORIGIN, tiles, size, digest)
     folder = Path(target).expanduser()
     if folder.is_dir():
-        return Place(folder, folder.resolve().name, "safetensors")
+        return ModelSource(folder, folder.resolve().name, "safetensors")
     if folder.suffix.lower() == ".gguf":
         return from_gguf(folder, progress, tiles)
     if folder.is_file():
@@ -66,10 +66,10 @@ def find(target: str, offline: bool, progress: Progress, tiles: bool = False) ->
         raise LoadError(
             f"There is no folder {target}: name the folder of a model, a .gguf, a hub id such as owner/model, or {EMBEDDED}."
         )
-    return Place(from_hub(target, offline, progress), target, "safetensors")
+    return ModelSource(from_hub(target, offline, progress), target, "safetensors")
 
 
-def from_gguf(file: Path, progress: Progress, tiles: bool) -> Place:
+def from_gguf(file: Path, progress: Progress, tiles: bool) -> ModelSource:
     """The folder made of it in the cache, where the same file is found again. Raises LoadError."""
     if not file.exists():
         raise LoadError(f"There is no file {file}: check its spelling and its folder.")
@@ -78,7 +78,7 @@ def from_gguf(file: Path, progress: Progress, tiles: bool) -> Place:
     digest = fingerprint(file)
     folder = converted(file, digest, progress, form, cache_folder() / "gguf")
     size = sum(tensor.nbytes for tensor in header.tensors)
-    return Place(folder, readable(file.stem), origin(header), form == TILES, size, digest)
+    return ModelSource(folder, readable(file.stem), origin(header), form == TILES, size, digest)
 
 
 def from_hub(repo_id: str, offline: bool, progress: Progress, files: Sequence[str] = FILES) -> Path:

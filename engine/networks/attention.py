@@ -11,14 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import EngineError
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 
 
 @dataclass(slots=True)
 class Span:
     """Rows row..row+count of a packed pass: positions begin..begin+count of one cache."""
 
-    cache: Cache
+    cache: KVCache
     row: int
     begin: int
     count: int

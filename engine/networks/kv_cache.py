@@ -22,7 +22,7 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
     return next(i for i in range(n) if left[i] != right[i])
 
 
-class Cache:
+class KVCache:
     """Keys and values of one conversation or lane, one [kv heads, capacity, head dim] pair a layer, and its features.
 
     `ids` are the tokens whose entries are valid; whatever lies behind them is scratch, but always finite.
@@ -96,9 +96,9 @@ class Cache:
         return self._features[begin:end]
 
     @torch.inference_mode()
-    def copy(self) -> Cache:
+    def copy(self) -> KVCache:
         """The same tokens with storage of its own, and no features: what plain decoding needs to go on from here."""
-        copy = Cache()
+        copy = KVCache()
         copy.ids = list(self.ids)
         copy._layers = {layer: (keys.clone(), values.clone()) for layer, (keys, values) in self._layers.items()}
         return copy
@@ -119,18 +119,18 @@ def _capacity(begin: int, end: int) -> int:
     return -(-(end + begin // 2) // BLOCK) * BLOCK
 
 
-class CachePool:
+class KVCachePool:
     """Caches of conversations that are not running, newest last, within a memory budget."""
 
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
-        self._idle: OrderedDict[str, Cache] = OrderedDict()
+        self._idle: OrderedDict[str, KVCache] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
         return sum(cache.nbytes for cache in self._idle.values())
 
-    def acquire(self, key: str, feature_layers: Sequence[int] = ()) -> Cache:
+    def acquire(self, key: str, feature_layers: Sequence[int] = ()) -> KVCache:
         """The conversation's cache, now the caller's alone; an empty one if there is none or it is in use.
 
         It keeps the features of just these layers: a prefix computed without them is of no use to who needs them, and
@@ -140,10 +140,10 @@ class CachePool:
         if found is not None and not feature_layers:
             found.drop_features()
         if found is None or found.feature_layers != tuple(feature_layers):
-            return Cache(feature_layers)
+            return KVCache(feature_layers)
         return found
 
-    def release(self, key: str, cache: Cache) -> None:
+    def release(self, key: str, cache: KVCache) -> None:
         """Give a cache back for the next turn; the least recently used go when memory is short.
 
         Key "", or nothing in it: dropped.

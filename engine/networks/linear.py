@@ -190,7 +190,7 @@ def _grid(weight: Weight, bias: Tensor | None) -> Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LinearFormat:
     """One way to keep and multiply weights. phrase: for people; devices: where it runs.
 
     requantises: whether it rounds weights to fewer values than they came with, so that it is never chosen unasked.
@@ -205,20 +205,22 @@ class Kind:
 
 NF4_PHRASE = "bitsandbytes NF4 linear"
 
-KINDS = {
+LINEAR_FORMATS = {
     kind.name: kind
     for kind in (
-        Kind("gguf", "torch int4 linear, the GGUF's own grid", _grid, ("cpu",)),
-        Kind("bf16", "torch bf16 linear", _dense("bf16"), ("cpu", "cuda", "mps")),
-        Kind("fp16", "torch fp16 linear", _dense("fp16"), ("cuda", "mps")),
-        Kind("fp32", "torch fp32 linear", _dense("fp32"), ("cpu", "cuda", "mps")),
-        Kind("nf4", NF4_PHRASE, lambda w, b: Nf4(values(w), b), ("cpu", "cuda"), True),
-        Kind("int8", "int8 linear, bitsandbytes weights", lambda w, b: Int8(values(w), b), ("cpu", "cuda"), True),
+        LinearFormat("gguf", "torch int4 linear, the GGUF's own grid", _grid, ("cpu",)),
+        LinearFormat("bf16", "torch bf16 linear", _dense("bf16"), ("cpu", "cuda", "mps")),
+        LinearFormat("fp16", "torch fp16 linear", _dense("fp16"), ("cuda", "mps")),
+        LinearFormat("fp32", "torch fp32 linear", _dense("fp32"), ("cpu", "cuda", "mps")),
+        LinearFormat("nf4", NF4_PHRASE, lambda w, b: Nf4(values(w), b), ("cpu", "cuda"), True),
+        LinearFormat(
+            "int8", "int8 linear, bitsandbytes weights", lambda w, b: Int8(values(w), b), ("cpu", "cuda"), True
+        ),
     )
 }
 
 
-def computing(kind: Kind, compute: str) -> Kind:
+def computing(kind: LinearFormat, compute: str) -> LinearFormat:
     """The same with products made in a format of DTYPES. "auto", and all kinds but NF4: as they are by themselves (int8
     multiplies bytes, and the others are a format)."""
     if kind.name != "nf4" or compute == "auto":
@@ -229,7 +231,7 @@ def computing(kind: Kind, compute: str) -> Kind:
 
 def refusal(name: str, device: torch.device) -> str:
     """Why this kind cannot be used on this device, in one sentence; "" where it can."""
-    kind = KINDS[name]
+    kind = LINEAR_FORMATS[name]
     if device.type not in kind.devices:
         return f"--quant {name} does not run on {device.type}: leave it out, or choose --device {kind.devices[0]}."
     try:

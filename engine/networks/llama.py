@@ -36,7 +36,7 @@ LINEARS = ("qkv", "out", "gate_up", "down")
 
 
 @dataclass(slots=True)
-class Layer:
+class LlamaLayer:
     """qk_norm: [heads + kv heads, dim], what each normalised query and key is multiplied by; None where none is."""
 
     attention_norm: Tensor
@@ -166,7 +166,7 @@ class LeanLlama:
             )
         return self._cosine[positions], self._sine[positions]
 
-    def _layer(self, n: int, weights: dict[str, Weight], make: Builder) -> Layer:
+    def _layer(self, n: int, weights: dict[str, Weight], make: Builder) -> LlamaLayer:
         s, at = self.shape, f"model.layers.{n}."
         query, key = s.heads * s.dim, s.kv_heads * s.dim
 
@@ -179,7 +179,7 @@ class LeanLlama:
         if s.qk_norm:
             both = ((s.heads, "q_norm"), (s.kv_heads, "k_norm"))
             scale = torch.cat([self._vector(weights, f"{at}self_attn.{x}", s.dim).expand(many, -1) for many, x in both])
-        return Layer(
+        return LlamaLayer(
             attention_norm=self._vector(weights, f"{at}input_layernorm", s.hidden),
             mlp_norm=self._vector(weights, f"{at}post_attention_layernorm", s.hidden),
             qk_norm=scale,

@@ -83,7 +83,7 @@ def _windows(config: dict[str, Any]) -> tuple[int | None, ...]:
     return tuple(window if kind == "sliding_attention" else None for kind in types)
 
 
-KINDS = ("llama", "mistral", "qwen2", "qwen3")
+LLAMA_FAMILY = ("llama", "mistral", "qwen2", "qwen3")
 
 
 STATIC_ROPES = ("default", "linear", "llama3", "yarn")
@@ -96,7 +96,7 @@ def refusal(config: dict[str, Any]) -> str | None:
     rope = config.get("rope_parameters") or {}
     heads, kv_heads = config.get("num_attention_heads") or 0, config.get("num_key_value_heads") or 0
     checks = (
-        (config.get("model_type") in KINDS, f"its kind is {config.get('model_type')}"),
+        (config.get("model_type") in LLAMA_FAMILY, f"its kind is {config.get('model_type')}"),
         (config.get("hidden_act") == "silu", f"its activation is {config.get('hidden_act')}"),
         (not config.get("quantization_config"), "its weights are quantised"),
         (rope.get("rope_type", "default") in STATIC_ROPES, f"its rotation is {rope.get('rope_type')}"),

@@ -16,7 +16,7 @@ from torch import Tensor
 from engine import sampling
 from engine.networks.attention import Span
 from engine.networks.devices import fetched, sent, synchronize
-from engine.networks.kv_cache import Cache, common_prefix
+from engine.networks.kv_cache import KVCache, common_prefix
 
 PREFILL_CHUNK = 256
 """Rows per pass over the weights; bounds the memory of a long prefill and the wait for a cancel."""
@@ -46,7 +46,7 @@ class Request(NamedTuple):
 
     ids: Sequence[int]
     last: int
-    cache: Cache
+    cache: KVCache
 
 
 RawProbs = Callable[[Tensor, Sequence[int], Sequence[int]], list[float]]

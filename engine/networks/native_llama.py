@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import LoadError
-from engine.kernels.build import Kernels, Layer, Linear, Row, Shape
+from engine.kernels.build import Kernels, NativeLayer, NativeLinear, NativeRow, NativeShape
 from engine.kernels.packing import GROUP, LANES, TILE_BYTES
 from engine.networks.attention import Span, feature_layers, keep_features
 from engine.networks.llama_shape import LlamaShape
@@ -44,8 +44,8 @@ class NativeLlama:
         self._head = self._linear("output" if "output" in weights else "token_embd", shape.hidden, shape.vocab_size)
         self._embedding = self._linear("token_embd", shape.hidden, shape.vocab_size)
         self._norm = self._vector("output_norm.weight")
-        self._layers = (Layer * shape.layers)(*map(self._layer, range(shape.layers)))
-        self._native_shape = Shape(
+        self._layers = (NativeLayer * shape.layers)(*map(self._layer, range(shape.layers)))
+        self._native_shape = NativeShape(
             shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.dim, shape.mlp,
             1, shape.epsilon, shape.dim**-0.5,
         )  # fmt: skip
@@ -60,7 +60,7 @@ class NativeLlama:
 
     def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
         shape, library, count = self.shape, self._library, len(token_ids)
-        rows = (Row * count)()
+        rows = (NativeRow * count)()
         longest = 0
         for span in spans:
             end = span.begin + span.count
@@ -69,7 +69,7 @@ class NativeLlama:
             keys, values = span.cache.room(0, span.begin, end, like, torch.float16, self.device)
             where = (keys.data_ptr(), values.data_ptr(), keys.shape[1])
             for i in range(span.count):
-                rows[span.row + i] = Row(*where, span.begin + i)
+                rows[span.row + i] = NativeRow(*where, span.begin + i)
         hidden = self.embedded(token_ids)
         if longest > len(self._cosine):  # by position, so that longer tables begin with the same numbers
             self._cosine, self._sine = rope_tables(shape, 0, -(-longest // TABLE) * TABLE)
@@ -119,9 +119,9 @@ class NativeLlama:
             self._scratch = torch.empty(needed, dtype=torch.uint8)
         return self._scratch.data_ptr()
 
-    def _layer(self, n: int) -> Layer:
+    def _layer(self, n: int) -> NativeLayer:
         s, at = self.shape, f"blk.{n}."
-        return Layer(
+        return NativeLayer(
             attention_norm=self._vector(f"{at}attn_norm.weight"),
             mlp_norm=self._vector(f"{at}ffn_norm.weight"),
             qkv=self._linear(f"{at}qkv", s.hidden, (s.heads + 2 * s.kv_heads) * s.dim),
@@ -130,14 +130,14 @@ class NativeLlama:
             down=self._linear(f"{at}down", s.mlp, s.hidden),
         )
 
-    def _linear(self, name: str, inputs: int, outputs: int) -> Linear:
+    def _linear(self, name: str, inputs: int, outputs: int) -> NativeLinear:
         tiles = self._weights[name]
         bits = next((bits for bits, size in TILE_BYTES.items() if tiles.shape[-1] == size), 0)
         if not bits or tiles.shape[:2] != (outputs // LANES, inputs // GROUP):
             raise LoadError(
                 f"The weights {name} do not fit the model's configuration: delete the cache and start again."
             )
-        return Linear(tiles.data_ptr(), None, bits, inputs, outputs)
+        return NativeLinear(tiles.data_ptr(), None, bits, inputs, outputs)
 
     def _vector(self, name: str) -> int:
         return self._weights[name].data_ptr()

@@ -17,15 +17,14 @@ from engine.loading.gguf_convert import folders_of
 from engine.loading.progress import Progress
 from engine.preflight import memory
 from engine.preflight.check_pair import alone, drafting_of
-from engine.preflight.diagnostics import Finding, Refused, Verdict, found, worst, worst_first
-from engine.preflight.headers import Headers, read_headers
+from engine.preflight.diagnostics import Diagnostic, FitLevel, ModelRefused, diagnostic, worst, worst_first
+from engine.preflight.headers import read_headers
 from engine.preflight.memory import MIB, Machine, this_machine
-from engine.preflight.memory_plan import PARTS, Plan, count_text, plan, size_text
+from engine.preflight.memory_plan import PARTS, MemoryPlan, count_text, plan, size_text
 from engine.preflight.memory_plan import parts as parts_of
+from engine.preflight.model_info import ModelInfo
 from engine.serving.model_presets import resolved
 from engine.storage.cache_folder import cache_folder
-
-__all__ = ["Finding", "Report", "Verdict", "check"]
 
 TIGHT = 0.9
 """Share of the free memory from which on it is tight."""
@@ -48,10 +47,10 @@ class Report:
     drafting: "same ids", "re-encoded", "head", "ngram", "none".
     """
 
-    verdict: Verdict
-    findings: tuple[Finding, ...]
-    target: Headers | None
-    drafter: Headers | None
+    verdict: FitLevel
+    findings: tuple[Diagnostic, ...]
+    target: ModelInfo | None
+    drafter: ModelInfo | None
     needs_mib: float
     free_mib: float | None
     parts: tuple[tuple[str, float], ...]
@@ -68,15 +67,15 @@ def check(
     """Never raises for a bad name: that is a finding. beside_mib: held by the pair in use, which stays meanwhile."""
     config = resolved(config)
     machine = machine or this_machine()
-    findings: list[Finding] = []
+    findings: list[Diagnostic] = []
     model_drafts = config.drafter not in DRAFTER_WORDS
     target = _read(config.target, config, progress, findings, model_drafts)
     drafter = _read(config.drafter, config, progress, findings, True) if model_drafts else _own_head(config)
     if target is not None and target.head is not None:
-        findings.append(found("head_alone", name=target.name))
+        findings.append(diagnostic("head_alone", name=target.name))
     device = _device(config.device, machine, findings)
     drafter_device = device if config.drafter_device == "auto" else _device(config.drafter_device, machine, findings)
-    plans: list[Plan] = []
+    plans: list[MemoryPlan] = []
     if target is not None and target.head is None:
         findings += alone(target, is_target=True)
         plans.append(plan(target, device, config.quant, config.kernel, machine, findings))
@@ -107,28 +106,28 @@ def check(
 
 
 def _read(
-    name: str, config: EngineConfig, progress: Progress, findings: list[Finding], with_tokens: bool
-) -> Headers | None:
+    name: str, config: EngineConfig, progress: Progress, findings: list[Diagnostic], with_tokens: bool
+) -> ModelInfo | None:
     try:
         return read_headers(name, offline=config.offline, progress=progress, with_tokens=with_tokens)
-    except Refused as refused:
+    except ModelRefused as refused:
         if refused.finding not in findings:
             findings.append(refused.finding)
         return None
 
 
-def _own_head(config: EngineConfig) -> Headers | None:
+def _own_head(config: EngineConfig) -> ModelInfo | None:
     """The head that comes with the default model."""
     if config.drafter != "auto" or config.target != EMBEDDED or not BUNDLED.is_dir():
         return None
     return read_headers(str(BUNDLED))
 
 
-def _device(wanted: str, machine: Machine, findings: list[Finding]) -> str:
+def _device(wanted: str, machine: Machine, findings: list[Diagnostic]) -> str:
     if wanted == "auto":
         return "cuda" if "cuda" in machine.devices else "cpu"
     if wanted not in machine.devices:
-        missing = found("no_device", device=wanted, usable=", ".join(machine.devices))
+        missing = diagnostic("no_device", device=wanted, usable=", ".join(machine.devices))
         if missing not in findings:
             findings.append(missing)
     return wanted
@@ -137,22 +136,22 @@ def _device(wanted: str, machine: Machine, findings: list[Finding]) -> str:
 # -- room and speed ----------------------------------------------------------------------------------------------------
 
 
-def _memory(parts: dict[str, dict[str, float]], machine: Machine, beside_mib: float) -> Iterator[Finding]:
+def _memory(parts: dict[str, dict[str, float]], machine: Machine, beside_mib: float) -> Iterator[Diagnostic]:
     for device, by_name in parts.items():
         if device not in machine.devices:
             continue
         needs, free = sum(by_name.values()), machine.free_on(device)
         where = machine.gpu_name or "the GPU's memory" if device == "cuda" else "memory"
         if free is None:
-            yield found("memory_unknown", where=where, needs=size_text(needs))
+            yield diagnostic("memory_unknown", where=where, needs=size_text(needs))
         elif needs > free:
             code = "memory_beside" if needs <= TIGHT * (free + beside_mib) else "memory_short"
-            yield found(code, needs=size_text(needs), free=size_text(free), where=where)
+            yield diagnostic(code, needs=size_text(needs), free=size_text(free), where=where)
         elif needs > TIGHT * free:
-            yield found("memory_tight", needs=size_text(needs), free=size_text(free), where=where)
+            yield diagnostic("memory_tight", needs=size_text(needs), free=size_text(free), where=where)
 
 
-def _disk(plans: list[Plan], machine: Machine) -> Iterator[Finding]:
+def _disk(plans: list[MemoryPlan], machine: Machine) -> Iterator[Diagnostic]:
     """What must be written before it can be loaded: downloads, and GGUFs in bf16."""
     models = [plan.model for plan in plans]
     needs = sum(model.file_bytes for model in models if not model.here) / MIB
@@ -163,10 +162,10 @@ def _disk(plans: list[Plan], machine: Machine) -> Iterator[Finding]:
         folder = str(cache_folder())
     except LoadError:
         folder = "the cache"
-    yield found("disk_short", folder=folder, free=size_text(machine.disk_free_mib), needs=size_text(needs))
+    yield diagnostic("disk_short", folder=folder, free=size_text(machine.disk_free_mib), needs=size_text(needs))
 
 
-def _converted(model: Headers) -> bool:
+def _converted(model: ModelInfo) -> bool:
     """Whether a GGUF has been written out before, or never will be."""
     try:
         return model.reason is not None or any(
@@ -176,12 +175,12 @@ def _converted(model: Headers) -> bool:
         return False
 
 
-def _speed(plans: list[Plan], config: EngineConfig, machine: Machine) -> Iterator[Finding]:
+def _speed(plans: list[MemoryPlan], config: EngineConfig, machine: Machine) -> Iterator[Diagnostic]:
     target = plans[0]
     drafters = [p for p in plans[1:] if p.model.head is None and p.device == target.device]
     for drafter in drafters:
         if drafter.read_mib > ALIKE * target.read_mib:
-            yield found("drafter_larger", drafter=drafter.model.name, target=target.model.name)
+            yield diagnostic("drafter_larger", drafter=drafter.model.name, target=target.model.name)
     if target.device != "cpu" or target.read_mib < MOST_ROWS_MIB or target.model.reason is not None:
         return
     from engine.hardware import default_threads
@@ -190,12 +189,12 @@ def _speed(plans: list[Plan], config: EngineConfig, machine: Machine) -> Iterato
     rate = speed / target.read_mib
     if rate < PATIENCE:
         possible = speed / PATIENCE / (target.read_mib / target.model.parameters)
-        yield found("gpu_better", name=target.model.name, rate=f"{rate:.1f}", parameters=count_text(possible))
+        yield diagnostic("gpu_better", name=target.model.name, rate=f"{rate:.1f}", parameters=count_text(possible))
 
 
 # -- as text -----------------------------------------------------------------------------------------------------------
 
-WORDS = {Verdict.FITS: "fits", Verdict.SLOW: "will be slow", Verdict.CANNOT: "cannot be loaded"}
+WORDS = {FitLevel.FITS: "fits", FitLevel.SLOW: "will be slow", FitLevel.CANNOT: "cannot be loaded"}
 
 
 def card(report: Report) -> str:
@@ -239,7 +238,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     report = check(config)
     print(card(report))
-    return 1 if report.verdict is Verdict.CANNOT else 0
+    return 1 if report.verdict is FitLevel.CANNOT else 0
 
 
 if __name__ == "__main__":

@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.config import EngineConfig
-from engine.preflight.diagnostics import Finding, found
+from engine.preflight.diagnostics import Diagnostic, diagnostic
 from engine.preflight.memory import MIB
 from engine.preflight.memory_plan import size_text
-from engine.preflight.model_info import Headers
+from engine.preflight.model_info import ModelInfo
 
 SHORT_CONTEXT = 2048
 
 
-def alone(model: Headers, is_target: bool) -> Iterator[Finding]:
+def alone(model: ModelInfo, is_target: bool) -> Iterator[Diagnostic]:
     """What there is to say of a model by itself."""
     if model.reason is not None:
         yield model.reason
     if not model.here:
-        yield found("download", name=model.name, size=size_text(model.file_bytes / MIB))
+        yield diagnostic("download", name=model.name, size=size_text(model.file_bytes / MIB))
     if is_target and not model.chat:
-        yield found("no_chat_template", name=model.name)
+        yield diagnostic("no_chat_template", name=model.name)
     if is_target and model.reason is None and model.context_len < SHORT_CONTEXT:
-        yield found("context_short", name=model.name, context=f"{model.context_len}")
+        yield diagnostic("context_short", name=model.name, context=f"{model.context_len}")
 
 
-def drafting_of(config: EngineConfig, target: Headers | None, drafter: Headers | None, findings: list[Finding]) -> str:
+def drafting_of(
+    config: EngineConfig, target: ModelInfo | None, drafter: ModelInfo | None, findings: list[Diagnostic]
+) -> str:
     """Who will draft and in which tokens, as `check.Report.drafting`; what speaks against it goes to `findings`."""
     if config.drafter == "none":
         return "none"
@@ -38,7 +40,7 @@ def drafting_of(config: EngineConfig, target: Headers | None, drafter: Headers |
         return "same ids"
     if drafter.context_len < target.context_len:
         findings.append(
-            found(
+            diagnostic(
                 "drafter_context_shorter",
                 drafter=drafter.name,
                 target=target.name,
@@ -49,26 +51,26 @@ def drafting_of(config: EngineConfig, target: Headers | None, drafter: Headers |
     return _same_tokens(target, drafter, findings)
 
 
-def _same_tokens(target: Headers, drafter: Headers, findings: list[Finding]) -> str:
+def _same_tokens(target: ModelInfo, drafter: ModelInfo, findings: list[Diagnostic]) -> str:
     """As `Tokenizer.same_ids` will find when both are loaded, and what it means."""
     names = {"target": target.name, "drafter": drafter.name}
     if target.tokens is None or drafter.tokens is None:
-        findings.append(found("tokenisers_unread", **names))
+        findings.append(diagnostic("tokenisers_unread", **names))
         return "same ids"
     shared = min(target.vocab_size or 0, drafter.vocab_size or 0)
     if not target.tokens.same_ids(drafter.tokens, shared):
-        findings.append(found("tokenisers_differ", **names))
+        findings.append(diagnostic("tokenisers_differ", **names))
         return "re-encoded"
     cuts = {tokens.behaviour for tokens in (target.tokens, drafter.tokens)} - {""}
     if len(cuts) > 1:
-        findings.append(found("tokenisers_cut_otherwise", **names))
+        findings.append(diagnostic("tokenisers_cut_otherwise", **names))
     if target.vocab_rows != drafter.vocab_rows:
         rows = {"target_rows": f"{target.vocab_rows}", "drafter_rows": f"{drafter.vocab_rows}"}
-        findings.append(found("padded_vocabulary", **names, size=f"{shared}", **rows))
+        findings.append(diagnostic("padded_vocabulary", **names, size=f"{shared}", **rows))
     return "same ids"
 
 
-def _head_fits(target: Headers, head: Headers) -> Iterator[Finding]:
+def _head_fits(target: ModelInfo, head: ModelInfo) -> Iterator[Diagnostic]:
     facts = head.head
     assert facts is not None
     sizes = (
@@ -78,8 +80,10 @@ def _head_fits(target: Headers, head: Headers) -> Iterator[Finding]:
     )
     for what, theirs, ours in sizes:
         if theirs != ours if what != "last layer" else theirs > ours:
-            yield found("head_size", head=head.name, target=target.name, what=what, theirs=f"{theirs}", ours=f"{ours}")
+            yield diagnostic(
+                "head_size", head=head.name, target=target.name, what=what, theirs=f"{theirs}", ours=f"{ours}"
+            )
             return
     made_for, name = (text.rpartition("/")[2].lower() for text in (facts.target, target.name))
     if made_for and not name.startswith(made_for):
-        yield found("head_of_another_target", head=head.name, target=target.name, made_for=facts.target)
+        yield diagnostic("head_of_another_target", head=head.name, target=target.name, made_for=facts.target)

@@ -10,7 +10,7 @@ from string import Formatter
 from engine.errors import LoadError
 
 
-class Verdict(StrEnum):
+class FitLevel(StrEnum):
     """What comes of loading it; of several findings the worst counts."""
 
     FITS = "fits"
@@ -22,7 +22,7 @@ class Verdict(StrEnum):
 class Sentence:
     """message, advice: English, with the names of the values in braces. advice "": nothing need be done."""
 
-    level: Verdict
+    level: FitLevel
     message: str
     advice: str = ""
 
@@ -34,11 +34,11 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnostic:
     """code: a key of SENTENCES. message, advice: English sentences. values: what they were filled in with, by name."""
 
     code: str
-    level: Verdict
+    level: FitLevel
     message: str
     advice: str
     values: tuple[tuple[str, str], ...] = ()
@@ -49,7 +49,7 @@ class Finding:
         return f"{self.message} {self.advice}".strip()
 
 
-FITS, SLOW, CANNOT = Verdict
+FITS, SLOW, CANNOT = FitLevel
 
 SENTENCES: dict[str, Sentence] = {
     # -- where it is
@@ -230,28 +230,28 @@ SENTENCES: dict[str, Sentence] = {
 }  # fmt: skip
 
 
-def found(code: str, /, **values: str) -> Finding:
+def diagnostic(code: str, /, **values: str) -> Diagnostic:
     """A finding with its sentences filled in. Raises KeyError for an unknown code or a value that is missing."""
     sentence = SENTENCES[code]
     message, advice = (text.format(**values) for text in (sentence.message, sentence.advice))
-    return Finding(code, sentence.level, message, advice, tuple(values.items()))
+    return Diagnostic(code, sentence.level, message, advice, tuple(values.items()))
 
 
-def worst(findings: Iterable[Finding]) -> Verdict:
+def worst(findings: Iterable[Diagnostic]) -> FitLevel:
     """FITS where there are none."""
-    order = list(Verdict)
-    return max((finding.level for finding in findings), key=order.index, default=Verdict.FITS)
+    order = list(FitLevel)
+    return max((finding.level for finding in findings), key=order.index, default=FitLevel.FITS)
 
 
-def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def worst_first(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Of one level as they were."""
-    order = list(Verdict)
+    order = list(FitLevel)
     return tuple(sorted(findings, key=lambda finding: -order.index(finding.level)))
 
 
-class Refused(LoadError):
+class ModelRefused(LoadError):
     """A model that cannot be loaded, found out from what it says of itself. finding: why, and what to try."""
 
     def __init__(self, code: str, /, **values: str) -> None:
-        self.finding = found(code, **values)
+        self.finding = diagnostic(code, **values)
         super().__init__(self.finding.said)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.loading.progress import Progress
-from engine.preflight.check import Finding, Report, Verdict, check
+from engine.preflight.check import Report, check
+from engine.preflight.diagnostics import Diagnostic, FitLevel
 
 
 def refusal(config: EngineConfig) -> str:
@@ -27,5 +28,5 @@ def makes_room(config: EngineConfig, held_mib: float, progress: Progress) -> boo
     raise LoadError(refused[0].said)
 
 
-def _refused(report: Report) -> list[Finding]:
-    return [finding for finding in report.findings if finding.level is Verdict.CANNOT]
+def _refused(report: Report) -> list[Diagnostic]:
+    return [finding for finding in report.findings if finding.level is FitLevel.CANNOT]

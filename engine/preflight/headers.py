@@ -17,21 +17,19 @@ from engine.loading.gguf_header import GgufHeader, Truncated, read_gguf
 from engine.loading.gguf_tokenizer import check_roles, tokeniser
 from engine.loading.progress import Progress
 from engine.loading.source import EMBEDDED_NAME, HUB_ID, first_line
-from engine.networks.llama_shape import KINDS
+from engine.networks.llama_shape import LLAMA_FAMILY
 from engine.preflight import tokenizer_info as tokens_of
-from engine.preflight.diagnostics import Finding, Refused, found
+from engine.preflight.diagnostics import Diagnostic, ModelRefused, diagnostic
 from engine.preflight.headers_folder import of_files
 from engine.preflight.model_files import Folder, on_hub
-from engine.preflight.model_info import Headers, HeadFacts, window_of
+from engine.preflight.model_info import ModelInfo, window_of
 from engine.preflight.supported import obstacle
-from engine.preflight.tokenizer_info import Tokens
-
-__all__ = ["HeadFacts", "Headers", "Tokens", "read_headers"]
+from engine.preflight.tokenizer_info import TokenizerInfo
 
 
 def read_headers(
     name: str, *, offline: bool = False, progress: Progress = lambda *_: None, with_tokens: bool = True
-) -> Headers:
+) -> ModelInfo:
     """name: "embedded", a folder, a .gguf file or a hub id; of the latter only headers are fetched.
 
     with_tokens False: the default model's tokeniser, which is known to be whole, is not read.
@@ -50,28 +48,28 @@ def read_headers(
         TypeError,
         ValueError,
     ) as error:  # wrong kinds of value
-        raise Refused(
+        raise ModelRefused(
             "damaged", name=name, reason=f"what it says of itself makes no sense ({first_line(error)})"
         ) from error
 
 
-def _read(name: str, offline: bool, progress: Progress) -> Headers:
+def _read(name: str, offline: bool, progress: Progress) -> ModelInfo:
     path = Path(name).expanduser()
     if path.is_dir():
         return of_files(Folder(path.resolve().name, path))
     if path.is_file():
         if path.suffix.lower() != ".gguf":
-            raise Refused("not_a_model", name=name)
+            raise ModelRefused("not_a_model", name=name)
         about = path.stat()
         return _of_gguf(path, about.st_size, about.st_mtime_ns)
     if path.suffix.lower() == ".gguf" or name.startswith((".", "~", os.sep)) or not HUB_ID.fullmatch(name):
-        raise Refused("not_found", name=name)
+        raise ModelRefused("not_found", name=name)
     return of_files(on_hub(name, offline, progress))
 
 
 # -- the default model -------------------------------------------------------------------------------------------------
 
-FACTS = Headers(
+FACTS = ModelInfo(
     name=EMBEDDED_NAME, source=EMBEDDED, kind="llama", runs="native", reason=None, layers=30, hidden=576, heads=9,
     kv_heads=3, head_dim=64, mlp=1536, vocab_rows=49152, context_len=8192, window=None, parameters=134_515_008,
     file_bytes=98_362_432, formats=(("Q4_1", 66_355_200), ("Q8_0", 30_081_024), ("F32", 140_544)), here=False,
@@ -80,7 +78,7 @@ FACTS = Headers(
 """Of the default model, where it has not been fetched yet."""
 
 
-def _embedded(offline: bool, with_tokens: bool) -> Headers:
+def _embedded(offline: bool, with_tokens: bool) -> ModelInfo:
     from engine.loading.default_model import DEFAULT_MODEL
     from engine.storage.cache_folder import cache_folder
 
@@ -88,7 +86,7 @@ def _embedded(offline: bool, with_tokens: bool) -> Headers:
     gguf = folder / DEFAULT_MODEL.file_name
     if not gguf.is_file():
         if offline:
-            raise Refused("offline", name=EMBEDDED_NAME)
+            raise ModelRefused("offline", name=EMBEDDED_NAME)
         return FACTS
     if not with_tokens:
         return replace(FACTS, here=True)
@@ -101,7 +99,7 @@ def _embedded(offline: bool, with_tokens: bool) -> Headers:
 
 
 @functools.lru_cache(maxsize=4)
-def _of_gguf(path: Path, size: int, mtime_ns: int) -> Headers:
+def _of_gguf(path: Path, size: int, mtime_ns: int) -> ModelInfo:
     """Read once while the file stays what it is: a page checks a pair before it loads it."""
     gguf = _gguf(path, path.name)
     family = FAMILIES.get(gguf.architecture)
@@ -113,11 +111,11 @@ def _of_gguf(path: Path, size: int, mtime_ns: int) -> Headers:
     embedding = by_name.get("token_embd.weight")
     kind = family.kind if family else gguf.architecture
     grid = reason is None and on_grid(gguf, config)
-    return Headers(
+    return ModelInfo(
         name=readable(path.stem),
         source="gguf",
         kind=kind,
-        runs="no" if reason else "native" if grid else "lean" if kind in KINDS else "transformers",
+        runs="no" if reason else "native" if grid else "lean" if kind in LLAMA_FAMILY else "transformers",
         reason=reason,
         layers=config.get("num_hidden_layers", 0),
         hidden=config.get("hidden_size", 0),
@@ -139,34 +137,34 @@ def _of_gguf(path: Path, size: int, mtime_ns: int) -> Headers:
     )
 
 
-def _gguf_tokens(name: str, gguf: GgufHeader) -> Tokens:
+def _gguf_tokens(name: str, gguf: GgufHeader) -> TokenizerInfo:
     if gguf.facts.get("tokenizer.ggml.model") == "llama":  # its merges take seconds to find
         check_roles(gguf.facts, name)
         return tokens_of.of_gguf(gguf.facts)
     try:
         return tokens_of.of_backend(tokeniser(gguf.facts, name))
     except LoadError as error:
-        raise Refused("gguf_refused", reason=first_line(error).split(": ")[0]) from error
+        raise ModelRefused("gguf_refused", reason=first_line(error).split(": ")[0]) from error
 
 
-def _gguf_reason(path: Path, gguf: GgufHeader) -> tuple[Finding | None, dict[str, Any]]:
+def _gguf_reason(path: Path, gguf: GgufHeader) -> tuple[Diagnostic | None, dict[str, Any]]:
     """Why it is not read, and its config.json where it is."""
     if gguf.architecture not in FAMILIES:
         code = obstacle({"model_type": gguf.architecture}) or "unknown_architecture"
-        return found(code, name=path.name, kind=gguf.architecture or "?"), {}
+        return diagnostic(code, name=path.name, kind=gguf.architecture or "?"), {}
     others = sorted({tensor.type for tensor in gguf.tensors} - set(READ))
     if others:
-        return found("unsupported_type", name=path.name, type=", ".join(others)), {}
+        return diagnostic("unsupported_type", name=path.name, type=", ".join(others)), {}
     try:
         return None, model_config(gguf, path)
     except LoadError as error:
-        return found("gguf_refused", reason=first_line(error).split(": ")[0]), {}
+        return diagnostic("gguf_refused", reason=first_line(error).split(": ")[0]), {}
 
 
 def _gguf(path: Path, name: str) -> GgufHeader:
     try:
         return read_gguf(path)
     except Truncated as error:
-        raise Refused("truncated", name=name, file=path.name) from error
+        raise ModelRefused("truncated", name=name, file=path.name) from error
     except LoadError as error:
-        raise Refused("damaged", name=name, reason=first_line(error).split(": ")[0]) from error
+        raise ModelRefused("damaged", name=name, reason=first_line(error).split(": ")[0]) from error

@@ -11,13 +11,13 @@ from typing import Any
 from engine.errors import LoadError
 from engine.heads.config import is_head_config
 from engine.loading.source import first_line
-from engine.networks.llama_shape import KINDS, refusal
+from engine.networks.llama_shape import LLAMA_FAMILY, refusal
 from engine.preflight import tokenizer_info as tokens_of
-from engine.preflight.diagnostics import Finding, Refused, found
+from engine.preflight.diagnostics import Diagnostic, ModelRefused, diagnostic
 from engine.preflight.model_files import Files, json_of
-from engine.preflight.model_info import Headers, HeadFacts, window_of
+from engine.preflight.model_info import HeadInfo, ModelInfo, window_of
 from engine.preflight.supported import obstacle
-from engine.preflight.tokenizer_info import Tokens
+from engine.preflight.tokenizer_info import TokenizerInfo
 
 ALIASES = {
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
@@ -34,10 +34,10 @@ CONTEXTS = {"gemma3": 131072, "gemma3_text": 131072, "gemma": 8192, "gemma2": 81
 """Where a config.json leaves out what is the kind's usual."""
 
 
-def of_files(files: Files) -> Headers:
+def of_files(files: Files) -> ModelInfo:
     config = json_of(files, "config.json")
     if config is None:
-        raise Refused("no_config", name=files.name)
+        raise ModelRefused("no_config", name=files.name)
     is_head = is_head_config(config)
     shapes, formats, file_bytes = _weights(files, is_head)
     if is_head:
@@ -49,7 +49,7 @@ def of_files(files: Files) -> Headers:
     _check_layers(files.name, shapes, text)
     layers = text.get("layer_types") or ()
     windowed = "sliding_attention" in layers if layers else text.get("use_sliding_window", True)
-    return Headers(
+    return ModelInfo(
         name=files.name,
         source=files.source,
         kind=str(text["model_type"]),
@@ -75,13 +75,13 @@ def of_files(files: Files) -> Headers:
     )
 
 
-def _reason(name: str, config: Mapping[str, Any], text: dict[str, Any]) -> Finding | None:
+def _reason(name: str, config: Mapping[str, Any], text: dict[str, Any]) -> Diagnostic | None:
     if code := obstacle(text):
-        return found(code, name=name, kind=str(config.get("model_type")))
+        return diagnostic(code, name=name, kind=str(config.get("model_type")))
     quantised = config.get("quantization_config") or text.get("quantization_config")
     if isinstance(quantised, dict):
         method = quantised.get("quant_method") or "another program"
-        return found("prequantised", name=name, method=str(method))
+        return diagnostic("prequantised", name=name, method=str(method))
     return None
 
 
@@ -93,13 +93,13 @@ def _weights(files: Files, is_head: bool) -> tuple[dict[str, tuple[int, ...]], t
     if not names:
         if is_head and pickled:  # the first heads came so, and are read as tensors alone
             return {}, (), sum(sizes[name] for name in pickled)
-        raise Refused("pickle_only" if pickled else "no_weights", name=files.name)
+        raise ModelRefused("pickle_only" if pickled else "no_weights", name=files.name)
     index = json_of(files, "model.safetensors.index.json") or {}
     missing = sorted({str(name) for name in dict(index.get("weight_map") or {}).values()} - set(names))
     if missing:
-        raise Refused("damaged", name=files.name, reason=f"{missing[0]} is missing")
+        raise ModelRefused("damaged", name=files.name, reason=f"{missing[0]} is missing")
     if not (is_head or index or "model.safetensors" in names):  # as transformers looks for them
-        raise Refused("damaged", name=files.name, reason="model.safetensors.index.json is missing")
+        raise ModelRefused("damaged", name=files.name, reason="model.safetensors.index.json is missing")
     shapes: dict[str, tuple[int, ...]] = {}
     formats: Counter[str] = Counter()
     for name in names:
@@ -115,11 +115,11 @@ def _of_head(
     shapes: Mapping[str, tuple[int, ...]],
     formats: tuple[tuple[str, int], ...],
     file_bytes: int,
-) -> Headers:
+) -> ModelInfo:
     shape = dict(config.get("transformer_layer_config") or config)
     verifier = dict(dict(config.get("speculators_config") or {}).get("verifier") or {})
     vocabulary = _size(shape, "vocab_size")
-    facts = HeadFacts(
+    facts = HeadInfo(
         target=str(verifier.get("name_or_path") or ""),
         hidden=_size(shape, "hidden_size"),
         layers=tuple(map(int, config.get("eagle_aux_hidden_state_layer_ids") or ())),
@@ -129,7 +129,7 @@ def _of_head(
     heads = _size(shape, "num_attention_heads")
     own = any(name.endswith("embed_tokens.weight") for name in shapes)
     weights = [math.prod(s) for name, s in shapes.items() if not name.endswith(("d2t", "t2d"))]
-    return Headers(
+    return ModelInfo(
         name=files.name,
         source=files.source,
         kind="eagle3",
@@ -173,18 +173,20 @@ def _usual(text: dict[str, Any]) -> dict[str, Any]:
 def _check_layers(name: str, shapes: Mapping[str, tuple[int, ...]], text: Mapping[str, Any]) -> None:
     """Raises Refused where weights of a layer are missing, of models that number them as most do, or, of the kinds that are
     known by heart, are not as large as config.json says."""
-    there = {int(found[1]) for shape in shapes if (found := NUMBERED.match(shape))}
+    there = {int(diagnostic[1]) for shape in shapes if (diagnostic := NUMBERED.match(shape))}
     if not there:
         return
-    matrices = _matrices(text) if text["model_type"] in KINDS else {}
+    matrices = _matrices(text) if text["model_type"] in LLAMA_FAMILY else {}
     for n in range(_size(text, "num_hidden_layers")):
         if n not in there:
-            raise Refused("damaged", name=name, reason=f"the weights of layer {n} are missing")
+            raise ModelRefused("damaged", name=name, reason=f"the weights of layer {n} are missing")
         if f"model.layers.{n}.input_layernorm.weight" not in shapes:
             continue
         for part, shape in matrices.items():
             if shapes.get(key := f"model.layers.{n}.{part}.weight") != shape:
-                raise Refused("damaged", name=name, reason=f"{key} is missing, or not as large as config.json says")
+                raise ModelRefused(
+                    "damaged", name=name, reason=f"{key} is missing, or not as large as config.json says"
+                )
 
 
 def _matrices(text: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
@@ -204,16 +206,16 @@ def _embedding(shapes: Mapping[str, tuple[int, ...]], usual: int) -> int:
     return next((math.prod(shape) for name, shape in shapes.items() if name.endswith(wanted)), usual)
 
 
-def _tokens(files: Files) -> Tokens | None:
+def _tokens(files: Files) -> TokenizerInfo | None:
     if "tokenizer.json" in files.sizes:
         try:
             return tokens_of.of_file(files.path("tokenizer.json"))
         except (LoadError, OSError) as error:
-            if isinstance(error, Refused):
+            if isinstance(error, ModelRefused):
                 raise
-            raise Refused("damaged", name=files.name, reason=first_line(error).split(": ")[0]) from error
+            raise ModelRefused("damaged", name=files.name, reason=first_line(error).split(": ")[0]) from error
     if not _any(files.sizes, ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")):
-        raise Refused("no_tokenizer", name=files.name)
+        raise ModelRefused("no_tokenizer", name=files.name)
     return None
 
 

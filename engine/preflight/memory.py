@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from engine.errors import LoadError
 
 if TYPE_CHECKING:
-    from engine.preflight.headers import Headers
+    from engine.preflight.model_info import ModelInfo
 
 MIB = 2**20
 CONVERSATION = 4096
@@ -68,7 +68,7 @@ class Machine:
         return self.gpu_free_mib if device == "cuda" else self.free_mib
 
 
-def weights_mib(model: Headers, kept: str, device: str, dense: str) -> float:
+def weights_mib(model: ModelInfo, kept: str, device: str, dense: str) -> float:
     """kept: "gguf" or a key of NUMBER_BYTES. dense: the format of what is not quantised: the embedding and the head."""
     if kept == "gguf":
         return sum(size for _, size in model.formats) / MIB
@@ -79,23 +79,23 @@ def weights_mib(model: Headers, kept: str, device: str, dense: str) -> float:
     return (outer * NUMBER_BYTES[dense] + (model.parameters - outer) * each) / MIB
 
 
-def head_mib(model: Headers, dense: str) -> float:
+def head_mib(model: ModelInfo, dense: str) -> float:
     """Of a draft head; an embedding that it brings stays in main memory, and is not in this."""
     own = model.parameters - (0 if model.tied else model.embedding)
     return own * NUMBER_BYTES[dense] / MIB
 
 
-def cache_mib(model: Headers, tokens: int, dense: str) -> float:
+def cache_mib(model: ModelInfo, tokens: int, dense: str) -> float:
     """Keys and values. A sliding window saves nothing here: rejected drafts are taken back, so all positions are kept."""
     return 2 * model.layers * model.kv_heads * model.head_dim * tokens * NUMBER_BYTES[dense] / MIB
 
 
-def features_mib(target: Headers, layers: int, tokens: int, dense: str) -> float:
+def features_mib(target: ModelInfo, layers: int, tokens: int, dense: str) -> float:
     """Hidden states that a head reads."""
     return layers * target.hidden * tokens * NUMBER_BYTES[dense] / MIB
 
 
-def working_mib(model: Headers, device: str, dense: str, rows: int = 17) -> float:
+def working_mib(model: ModelInfo, device: str, dense: str, rows: int = 17) -> float:
     """Activations of a prompt's pass (the MLP's two halves, and each head's scores over the conversation), and the logits of
     the most rows that are tested at once with the distributions made of them."""
     size = NUMBER_BYTES[dense]
@@ -104,7 +104,7 @@ def working_mib(model: Headers, device: str, dense: str, rows: int = 17) -> floa
     return BASE_MIB[device] + (passing + scores + 4 * rows * model.vocab_rows * 4) / MIB
 
 
-def loading_mib(model: Headers, kept: str, device: str, dense: str) -> float:
+def loading_mib(model: ModelInfo, kept: str, device: str, dense: str) -> float:
     """How much more than in the end there is on the device while it is loaded: what is quantised comes in whole and dense.
 
     That is always in main memory; another device is given one layer after the other.

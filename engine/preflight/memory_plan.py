@@ -10,18 +10,18 @@ from engine.config import EMBEDDED, ON_GRID
 from engine.errors import LoadError
 from engine.hardware import linear_key
 from engine.preflight import memory
-from engine.preflight.diagnostics import Finding, found
+from engine.preflight.diagnostics import Diagnostic, diagnostic
 from engine.preflight.memory import MIB, Machine
-from engine.preflight.model_info import Headers
+from engine.preflight.model_info import ModelInfo
 from engine.storage.cache_folder import cache_folder
 from engine.storage.json_cache import read_record
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MemoryPlan:
     """A model and how it would be kept. kept: the format of its matrices, dense: of everything else (see `memory`)."""
 
-    model: Headers
+    model: ModelInfo
     device: str
     kept: str
     dense: str
@@ -39,46 +39,48 @@ class Plan:
         return self.weights_mib - apart * memory.NUMBER_BYTES[self.dense] / MIB
 
 
-def plan(model: Headers, device: str, quant: str, kernel: str, machine: Machine, findings: list[Finding]) -> Plan:
+def plan(
+    model: ModelInfo, device: str, quant: str, kernel: str, machine: Machine, findings: list[Diagnostic]
+) -> MemoryPlan:
     """How it would be kept; what there is to say of that goes to `findings`."""
     dense = memory.dense_on(device, machine)
     on_grid = model.grid and device == "cpu"
     if kernel == "native" and not (on_grid and quant in ON_GRID):
-        findings.append(found("no_native", name=model.name, device=device))
+        findings.append(diagnostic("no_native", name=model.name, device=device))
     if quant == "auto" or model.head is not None:
         kept = "gguf" if on_grid else dense if model.head or device != "cpu" else _quickest(model) or dense
     elif (quant == "gguf" and not on_grid) or (quant in memory.REQUANTISED and device == "mps"):
         usable = dense if device == "cpu" else "bf16"
-        findings.append(found("quant_refused", name=model.name, quant=quant, device=device, usable=usable))
+        findings.append(diagnostic("quant_refused", name=model.name, quant=quant, device=device, usable=usable))
         kept = dense
     else:
         kept = quant
         findings += _requantised(model, quant, device, machine)
     if kept == "gguf":  # its keys and values are kept in 16 bits
         dense = "fp16"
-    made = Plan(model, device, kept, dense)
+    made = MemoryPlan(model, device, kept, dense)
     if model.source == "gguf" and model.reason is None and quant in ON_GRID:
         types = ", ".join(name for name, _ in model.formats if name != "F32") or "F32"
         sizes = {"mib": size_text(made.weights_mib), "file_mib": size_text(model.file_bytes / MIB)}
         same = kept == "gguf"
         findings.append(
-            found("own_grid" if same else "dequantised", name=model.name, types=types, **({} if same else sizes))
+            diagnostic("own_grid" if same else "dequantised", name=model.name, types=types, **({} if same else sizes))
         )
     return made
 
 
-def _requantised(model: Headers, quant: str, device: str, machine: Machine) -> Iterator[Finding]:
+def _requantised(model: ModelInfo, quant: str, device: str, machine: Machine) -> Iterator[Diagnostic]:
     if quant not in memory.REQUANTISED:
         return
     again = model.source in (EMBEDDED, "gguf")
-    yield found("requantised_again" if again else "requantised", name=model.name, quant=quant)
+    yield diagnostic("requantised_again" if again else "requantised", name=model.name, quant=quant)
     if not machine.bitsandbytes:
-        yield found("bitsandbytes", quant=quant)
+        yield diagnostic("bitsandbytes", quant=quant)
     if quant == "nf4" and device == "cpu" and not machine.bf16:
-        yield found("nf4_on_cpu")
+        yield diagnostic("nf4_on_cpu")
 
 
-def _quickest(model: Headers) -> str | None:
+def _quickest(model: ModelInfo) -> str | None:
     """What `quickest` found out for layers of this shape, when such a model was loaded here before."""
     key = linear_key(("bf16", "fp32"), (model.mlp, model.hidden), version("torch"))
     try:
@@ -91,7 +93,7 @@ def _quickest(model: Headers) -> str | None:
 PARTS = ("target", "drafter", "cache", "features", "working", "loading")
 
 
-def parts(plans: list[Plan]) -> dict[str, dict[str, float]]:
+def parts(plans: list[MemoryPlan]) -> dict[str, dict[str, float]]:
     """MiB by device and part (of PARTS). plans: the target's, then the drafter's, in which order they are loaded."""
     made: dict[str, dict[str, float]] = {}
     target = plans[0]
@@ -114,7 +116,7 @@ def parts(plans: list[Plan]) -> dict[str, dict[str, float]]:
     return made
 
 
-def _loading(plans: list[Plan], device: str) -> float:
+def _loading(plans: list[MemoryPlan], device: str) -> float:
     """The most that is there at once while they are loaded, MiB. What is quantised, for whatever device, comes in whole."""
     loaded, most = 0.0, 0.0
     for one in plans:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from engine.errors import LoadError
 from engine.loading.progress import Progress
 from engine.loading.source import FILES, first_line
-from engine.preflight.diagnostics import Refused
+from engine.preflight.diagnostics import ModelRefused
 
 LONGEST_HEAD = 10**8
 """Bytes; as the safetensors library allows."""
@@ -61,9 +61,9 @@ def json_of(files: Files, file: str) -> dict[str, Any] | None:
     try:
         value = json.loads(files.path(file).read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise Refused("damaged", name=files.name, reason=f"{file} is no JSON ({first_line(error)})") from error
+        raise ModelRefused("damaged", name=files.name, reason=f"{file} is no JSON ({first_line(error)})") from error
     if not isinstance(value, dict):
-        raise Refused("damaged", name=files.name, reason=f"{file} holds no object")
+        raise ModelRefused("damaged", name=files.name, reason=f"{file} holds no object")
     return value
 
 
@@ -81,7 +81,7 @@ class Folder:
         try:
             return {path.name: path.stat().st_size for path in sorted(self.folder.iterdir()) if path.is_file()}
         except OSError as error:
-            raise Refused("damaged", name=self.name, reason=error.strerror or str(error)) from error
+            raise ModelRefused("damaged", name=self.name, reason=error.strerror or str(error)) from error
 
     def path(self, file: str) -> Path:
         return self.folder / file
@@ -95,7 +95,7 @@ class Folder:
                     raise ValueError("its head is not as long as it says")
                 return parsed_head(self.name, file, opened.read(length), path.stat().st_size - 8 - length)
         except (OSError, ValueError, RecursionError, struct.error) as error:
-            raise Refused(
+            raise ModelRefused(
                 "damaged", name=self.name, reason=f"{file} is no safetensors ({first_line(error)})"
             ) from error
 
@@ -113,7 +113,7 @@ def parsed_head(name: str, file: str, head: bytes, behind: int) -> dict[str, Ten
     if any(min(t.shape, default=0) < 0 for t in found.values()) or _end(found) is None:
         raise ValueError("its weights do not lie one behind the other")
     if max((tensor.end for tensor in found.values()), default=0) > behind:
-        raise Refused("truncated", name=name, file=file)
+        raise ModelRefused("truncated", name=name, file=file)
     return found
 
 
@@ -159,7 +159,7 @@ def on_hub(repo_id: str, offline: bool, progress: Progress) -> Files:
     if cached is not None and is_whole(cached):
         return Folder(repo_id, cached, "hub")
     if offline:
-        raise Refused("offline", name=repo_id)
+        raise ModelRefused("offline", name=repo_id)
     import huggingface_hub
 
     progress("fetch", None)
@@ -203,9 +203,11 @@ class _readable:
         if error is None or isinstance(error, LoadError) or not isinstance(error, Exception):
             return
         if isinstance(error, errors.GatedRepoError):
-            raise Refused("gated", name=self._repo_id) from error
+            raise ModelRefused("gated", name=self._repo_id) from error
         if isinstance(error, (errors.RepositoryNotFoundError, errors.HFValidationError)):
-            raise Refused("not_found", name=self._repo_id) from error
+            raise ModelRefused("not_found", name=self._repo_id) from error
         if isinstance(error, errors.SafetensorsParsingError):
-            raise Refused("damaged", name=self._repo_id, reason="its safetensors have no head") from error
-        raise Refused("no_network", name=self._repo_id) from error  # the HTTP library's own errors have no common base
+            raise ModelRefused("damaged", name=self._repo_id, reason="its safetensors have no head") from error
+        raise ModelRefused(
+            "no_network", name=self._repo_id
+        ) from error  # the HTTP library's own errors have no common base

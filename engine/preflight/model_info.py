@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.heads.config import default_features
-from engine.preflight.diagnostics import Finding
-from engine.preflight.tokenizer_info import Tokens
+from engine.preflight.diagnostics import Diagnostic
+from engine.preflight.tokenizer_info import TokenizerInfo
 
 
 @dataclass(frozen=True, slots=True)
-class HeadFacts:
+class HeadInfo:
     """Of a draft head (EAGLE-3). target: whom it was trained for, "" if it does not say. layers: whose hidden states it
     reads, () for the usual ones."""
 
@@ -25,7 +25,7 @@ class HeadFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Headers:
+class ModelInfo:
     """source: "embedded", "folder", "gguf" or "hub". kind: its model_type.
 
     runs: on "native" or "lean" networks of ours, on "transformers", or "no", and then reason is a finding that says why.
@@ -40,7 +40,7 @@ class Headers:
     source: str
     kind: str
     runs: str
-    reason: Finding | None
+    reason: Diagnostic | None
     layers: int
     hidden: int
     heads: int
@@ -53,8 +53,8 @@ class Headers:
     parameters: int
     file_bytes: int
     formats: tuple[tuple[str, int], ...]
-    tokens: Tokens | None = None
-    head: HeadFacts | None = None
+    tokens: TokenizerInfo | None = None
+    head: HeadInfo | None = None
     chat: bool = True
     here: bool = True
     embedding: int = 0

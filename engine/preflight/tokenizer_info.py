@@ -26,7 +26,7 @@ MOST_KNOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TokenizerInfo:
     """size: ids that it has. ids: of all tokens by name. special: the control tokens' ids.
 
     behaviour: a digest of the ids that it makes of PROBES; "" where that is not known before the model is loaded.
@@ -37,7 +37,7 @@ class Tokens:
     special: frozenset[int] = field(repr=False)
     behaviour: str = ""
 
-    def same_ids(self, other: Tokens, end: int) -> bool:
+    def same_ids(self, other: TokenizerInfo, end: int) -> bool:
         """Whether all ids below `end` stand for the same tokens in both; as `Tokenizer.same_ids`."""
         if self is other:
             return True
@@ -45,11 +45,11 @@ class Tokens:
         return ours == theirs and {i for i in self.special if i < end} == {i for i in other.special if i < end}
 
 
-_known: dict[str, Tokens] = {}
+_known: dict[str, TokenizerInfo] = {}
 """The last few that were read, by digest: target and drafter often have one and the same file."""
 
 
-def of_file(path: Path) -> Tokens:
+def of_file(path: Path) -> TokenizerInfo:
     """Of a tokenizer.json. Raises LoadError, OSError."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -61,7 +61,7 @@ def of_file(path: Path) -> Tokens:
     return _known[digest]
 
 
-def _read(path: Path) -> Tokens:
+def _read(path: Path) -> TokenizerInfo:
     try:
         return of_backend(tokenizers.Tokenizer.from_file(str(path)))
     except BaseException as error:  # the library's own errors have no type, and its panics are no Exception
@@ -70,7 +70,7 @@ def _read(path: Path) -> Tokens:
         raise LoadError(f"{path.name} cannot be read ({str(error).strip()}): fetch it again.") from error
 
 
-def of_backend(backend: tokenizers.Tokenizer) -> Tokens:
+def of_backend(backend: tokenizers.Tokenizer) -> TokenizerInfo:
     """Takes it over: it must not be used for anything else afterwards."""
     backend.no_truncation()
     backend.no_padding()
@@ -78,15 +78,15 @@ def of_backend(backend: tokenizers.Tokenizer) -> Tokens:
     special = frozenset(i for i, token in backend.get_added_tokens_decoder().items() if token.special)
     made = [backend.encode(probe, add_special_tokens=False).ids for probe in PROBES]
     ids = backend.get_vocab(with_added_tokens=True)
-    return Tokens(_size(ids), ids, special, hashlib.sha256(str(made).encode()).hexdigest()[:16])
+    return TokenizerInfo(_size(ids), ids, special, hashlib.sha256(str(made).encode()).hexdigest()[:16])
 
 
-def of_gguf(facts: Mapping[str, Any]) -> Tokens:
+def of_gguf(facts: Mapping[str, Any]) -> TokenizerInfo:
     """Of a GGUF's key-values; names that only pad the vocabulary are left out."""
     names = facts.get("tokenizer.ggml.tokens") or []
     types = facts.get("tokenizer.ggml.token_type") or [1] * len(names)
     kept = {name: i for i, (name, kind) in enumerate(zip(names, types, strict=False)) if kind != UNUSED}
-    return Tokens(_size(kept), kept, frozenset(i for i, kind in enumerate(types) if kind == CONTROL))
+    return TokenizerInfo(_size(kept), kept, frozenset(i for i, kind in enumerate(types) if kind == CONTROL))
 
 
 def _size(ids: Mapping[str, int]) -> int:

@@ -21,22 +21,18 @@ from engine.events import Finished, FinishReason, Prefilled
 from engine.hardware import processor_name
 from engine.lab.catalog import MOST_REPEATS, checked_xs, specs
 from engine.lab.reports import Reports
-from engine.lab.request import Asked
-from engine.lab.results import Failed, Name, Result, Spec
+from engine.lab.request import ExperimentRequest
+from engine.lab.results import ExperimentName, ExperimentSpec, Failed, Result
 from engine.preflight.fits import makes_room
-from engine.serving.load_pair import Loader, Pair, load_pair
+from engine.serving.load_pair import Loader, ModelPair, load_pair
 from engine.serving.race import Race, events_of
-from engine.serving.served_pair import Facts, Serving, begin, set_threads
+from engine.serving.served_pair import Facts, ServedPair, begin, set_threads
 from engine.serving.stream import Channel, Stream, attempt
-from engine.serving.swap import CalledOff, Change, ChangePhase, ChangeStatus
+from engine.serving.swap import Swap, SwapCancelled, SwapPhase
 
 if TYPE_CHECKING:
     from engine.drafters.protocol import Drafter
-    from engine.networks.kv_cache import Cache
-
-__all__ = [
-    "MAX_ACTIVE", "Change", "ChangePhase", "ChangeStatus", "Engine", "Facts", "Loader", "Pair", "State", "Status",
-]  # fmt: skip
+    from engine.networks.kv_cache import KVCache
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +83,7 @@ class _Job:
     race: Race | None = None
     events: Iterator[_Made] | None = None
     queued_s: float = 0.0
-    leases: tuple[tuple[str, Cache], ...] = ()
+    leases: tuple[tuple[str, KVCache], ...] = ()
 
     @property
     def cancelled(self) -> bool:
@@ -99,11 +95,11 @@ class _Trial:
     """An experiment on the engine thread; the fields as of `_Job`. disturbed: replies were written meanwhile."""
 
     pair: int
-    asked: Asked
+    asked: ExperimentRequest
     machine: tuple[tuple[str, str], ...]
     streams: list[Channel[Any]]
     events: Iterator[_Made] | None = None
-    leases: tuple[tuple[str, Cache], ...] = ()
+    leases: tuple[tuple[str, KVCache], ...] = ()
     disturbed: bool = False
 
     @property
@@ -122,9 +118,9 @@ class Engine:
         self._status = Status(State.LOADING, "start")
         self._waiting: deque[_Job | _Trial] = deque()
         self._active: list[_Job | _Trial] = []
-        self._serving: Serving | None = None
-        self._change: Change | None = None
-        self._next: tuple[Change, Pair | None] | None = None  # ready to take its turn; None: still to be loaded
+        self._serving: ServedPair | None = None
+        self._change: Swap | None = None
+        self._next: tuple[Swap, ModelPair | None] | None = None  # ready to take its turn; None: still to be loaded
         self._loading = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="greenlight-engine", daemon=True)
         self._thread.start()
@@ -178,13 +174,13 @@ class Engine:
         self._submit(job)
         return race
 
-    def experiments(self) -> tuple[Spec, ...]:
+    def experiments(self) -> tuple[ExperimentSpec, ...]:
         """What `experiment` can measure, by default, and about how long it takes here. Raises NotReady."""
         return specs(self._ready().costs)
 
     def experiment(
         self,
-        name: Name,
+        name: ExperimentName,
         xs: Sequence[float] = (),
         prompts: Sequence[str] = (),
         drafter: str = "auto",
@@ -192,13 +188,13 @@ class Engine:
     ) -> Reports:
         """Queue an experiment: each measurement `repeats` times, plain and speculative in turn, in turn with replies.
 
-        xs: where to measure, () for the experiment's own (of TEXT, indices of `Spec.series`). prompts: in place of its own;
+        xs: where to measure, () for the experiment's own (of TEXT, indices of `ExperimentSpec.series`). prompts: in place of its own;
         in K and TEXT they are then the one series "own"; ROWS reads none. drafter: as in `DecodingParams`.
         Raises NotReady, InvalidParams, ContextFull, and Busy when too many wait or another experiment runs.
         """
         serving = self._ready()
         facts, drafter = serving.facts, serving.drafter_of(drafter)
-        if drafter == "none" and name is not Name.ROWS:
+        if drafter == "none" and name is not ExperimentName.ROWS:
             raise InvalidParams(
                 "drafter", "This experiment needs somebody who drafts: choose a drafter other than none."
             )
@@ -209,7 +205,7 @@ class Engine:
             raise ContextFull(longest, facts.context_len)
         places = checked_xs(name, xs, facts.max_new_tokens)
         reports = Reports()
-        asked = Asked(name, places, read, drafter, repeats, facts.max_new_tokens)
+        asked = ExperimentRequest(name, places, read, drafter, repeats, facts.max_new_tokens)
         machine = (
             ("target", facts.target), ("weights", facts.weights), ("kernel", facts.kernel), ("device", facts.device),
             ("threads", str(facts.threads)), ("processor", processor_name()),
@@ -249,7 +245,7 @@ class Engine:
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=0.5 if was_loading else 60.0)
 
-    def change(self, config: EngineConfig) -> Change:
+    def change(self, config: EngineConfig) -> Swap:
         """Another pair in place of the one in use, which goes on answering while the other is loaded beside it.
 
         No reply is interrupted: the new pair waits for those that are being written; requests that wait then are read
@@ -260,15 +256,15 @@ class Engine:
             self._ready()
             if self._change is not None and not self._change.status().over:
                 raise Busy("Another pair is being loaded already: wait for it, or cancel that first.")
-            change = self._change = Change(config, self._wake)
+            change = self._change = Swap(config, self._wake)
         threading.Thread(target=self._prepare, args=(change,), name="greenlight-loader", daemon=True).start()
         return change
 
-    def changing(self) -> Change | None:
+    def changing(self) -> Swap | None:
         """The change that was asked for last; it may be over."""
         return self._change
 
-    def _ready(self) -> Serving:
+    def _ready(self) -> ServedPair:
         status = self._status
         if status.state is State.READY and self._serving is not None:
             return self._serving
@@ -292,7 +288,7 @@ class Engine:
 
     # -- the loader's thread -----------------------------------------------------------------------------------------
 
-    def _prepare(self, change: Change) -> None:
+    def _prepare(self, change: Swap) -> None:
         """Loads beside the pair in use, or finds that it has to make room; the engine thread does the rest."""
         config, pair = change.status().config, None
         try:
@@ -304,10 +300,10 @@ class Engine:
         except BaseException as error:  # noqa: BLE001 - told to whoever asked, and logged; a panic in Rust is no Exception
             _give_up(change, error)
             return
-        change.tell(ChangePhase.WAITING)
+        change.tell(SwapPhase.WAITING)
         with self._changed:
             if change.called_off or self._status.state is State.CLOSED:
-                change.tell(ChangePhase.CANCELLED)
+                change.tell(SwapPhase.CANCELLED)
                 return
             self._next = change, pair
             self._changed.notify_all()
@@ -326,7 +322,7 @@ class Engine:
             left, self._active, self._waiting = [*self._active, *self._waiting], [], deque()
             coming, self._next = self._next, None
         if coming:
-            coming[0].tell(ChangePhase.CANCELLED)
+            coming[0].tell(SwapPhase.CANCELLED)
         for job in left:
             for stream in job.streams:
                 stream.cancel()
@@ -342,38 +338,38 @@ class Engine:
         progress("warm_up")
         self._serve(begin(config, pair, number))
 
-    def _serve(self, serving: Serving) -> None:
+    def _serve(self, serving: ServedPair) -> None:
         with self._changed:
             self._serving, self.config = serving, serving.config
         self._set_status(Status(State.READY, "ready", 1.0))
 
-    def _in_use(self) -> Serving:
+    def _in_use(self) -> ServedPair:
         if self._serving is None:
             raise NotReady(self._status.message or "The engine has been closed: start the app again.")
         return self._serving
 
-    def _swap(self, change: Change, pair: Pair | None) -> None:
+    def _swap(self, change: Swap, pair: ModelPair | None) -> None:
         """The next pair takes the place of the one in use; on failure that one is in use again."""
         number = self._in_use().facts.pair + 1
         if change.called_off:
-            change.tell(ChangePhase.CANCELLED)
+            change.tell(SwapPhase.CANCELLED)
             return
         if pair is None:
             self._swap_for_room(change, number)
             return
-        change.tell(ChangePhase.STARTING)
+        change.tell(SwapPhase.STARTING)
         try:
             serving = begin(change.status().config, pair, number)
             if change.called_off:
-                raise CalledOff
+                raise SwapCancelled
         except BaseException as error:  # noqa: BLE001 - told to whoever asked, and logged; a panic in Rust is no Exception
             set_threads(self._in_use().pair)
             _give_up(change, error)
             return
         self._serve(serving)
-        change.tell(ChangePhase.DONE)
+        change.tell(SwapPhase.DONE)
 
-    def _swap_for_room(self, change: Change, number: int) -> None:
+    def _swap_for_room(self, change: Swap, number: int) -> None:
         """Nobody else may hold the old pair: it goes before the other comes."""
         before = self._in_use().config
         self._set_status(Status(State.LOADING, "load"))
@@ -386,15 +382,15 @@ class Engine:
         config = change.status().config
         try:
             pair = self._load(config, progress)
-            change.tell(ChangePhase.STARTING)
+            change.tell(SwapPhase.STARTING)
             serving = begin(config, pair, number)
             if change.called_off:
-                raise CalledOff
+                raise SwapCancelled
         except BaseException as error:  # noqa: BLE001 - told to whoever asked, and logged; a panic in Rust is no Exception
             failure = error.with_traceback(None)  # its frames hold what was loaded
         else:
             self._serve(serving)
-            change.tell(ChangePhase.DONE)
+            change.tell(SwapPhase.DONE)
             return
         try:
             if self._status.state is not State.CLOSED:
@@ -421,7 +417,7 @@ class Engine:
                 lambda: self._active or self._waiting or self._next or self._status.state is not State.READY
             )
             if self._next and self._next[0].called_off:
-                self._next[0].tell(ChangePhase.CANCELLED)
+                self._next[0].tell(SwapPhase.CANCELLED)
                 self._next = None
             while self._waiting and len(self._active) < MAX_ACTIVE and not self._next:
                 self._active.append(self._waiting.popleft())
@@ -475,25 +471,25 @@ class Engine:
             stream.put(event)
 
     def _begin_trial(self, trial: _Trial) -> Iterator[_Made]:
-        from engine.lab.context import Rig
+        from engine.lab.context import ExperimentContext
         from engine.lab.experiments import EXPERIMENTS
-        from engine.lab.runner import Watch, conduct
-        from engine.networks.kv_cache import Cache
+        from engine.lab.runner import RunControl, run_experiment
+        from engine.networks.kv_cache import KVCache
 
         serving = self._in_use()
 
         def drafter(name: str) -> Drafter | None:
-            return serving.drafter(name, lambda _: Cache())
+            return serving.drafter(name, lambda _: KVCache())
 
-        rig = Rig(serving.model, serving.pair.target.tokenizer, serving.costs, drafter)
+        rig = ExperimentContext(serving.model, serving.pair.target.tokenizer, serving.costs, drafter)
         [reports] = trial.streams
-        watch = Watch(lambda: reports.cancelled, lambda: trial.disturbed, trial.machine)
+        watch = RunControl(lambda: reports.cancelled, lambda: trial.disturbed, trial.machine)
         experiment = EXPERIMENTS[trial.asked.name](rig, trial.asked)
-        for report in conduct(trial.asked, experiment, watch):
+        for report in run_experiment(trial.asked, experiment, watch):
             yield None if report is None else (reports, report)
 
     def _begin(self, job: _Job) -> Iterator[_Made]:
-        from engine.decode import Lane, generate
+        from engine.decode import ReplyContext, generate
 
         serving = self._in_use()
         job.queued_s = perf_counter() - job.submitted_s
@@ -501,7 +497,7 @@ class Engine:
         cache = serving.pool.acquire(job.conversation, drafter.feature_layers if drafter else ())
         job.leases += ((job.conversation, cache),)
         tokenizer = serving.pair.target.tokenizer
-        lane = Lane(serving.model, cache, tokenizer, drafter, lambda: job.cancelled, serving.costs)
+        lane = ReplyContext(serving.model, cache, tokenizer, drafter, lambda: job.cancelled, serving.costs)
         if job.race is not None:
             return events_of(job.race, job.ids, job.params, lane)
         [stream] = job.streams
@@ -513,7 +509,7 @@ class Engine:
             return None
         return self._in_use().drafter(job.params.drafter, partial(self._own_cache, job), job.messages)
 
-    def _own_cache(self, job: _Job, whose: str) -> Cache:
+    def _own_cache(self, job: _Job, whose: str) -> KVCache:
         """A drafter's cache of the job's conversation, leased until the reply is over."""
         key = job.conversation and f"{job.conversation}/{whose}"
         cache = self._in_use().pool.acquire(key)
@@ -529,8 +525,8 @@ def _why(error: BaseException) -> str:
     return f"The model could not be loaded ({type(error).__name__}: {error}); the log has the details."
 
 
-def _give_up(change: Change, error: BaseException) -> None:
-    if isinstance(error, CalledOff):
-        change.tell(ChangePhase.CANCELLED)
+def _give_up(change: Swap, error: BaseException) -> None:
+    if isinstance(error, SwapCancelled):
+        change.tell(SwapPhase.CANCELLED)
     else:
-        change.tell(ChangePhase.FAILED, message=_why(error))
+        change.tell(SwapPhase.FAILED, message=_why(error))

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REENCODED = (
+CROSS_TOKENIZER = (
     "{drafter} and {target} have different tokenisers: what the drafter writes is read again in the target's tokens, which "
     "changes no text and costs some of the speed."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ModelPair:
     """What a loader returns: the target, and a drafter model or a trained head where there is one.
 
     note: what a person should know of the drafter, or "". reencoded: the drafter's tokens are not the target's.
@@ -40,10 +40,10 @@ class Pair:
     torch_threads: int | None = None
 
 
-Loader = Callable[[EngineConfig, Progress], Pair]
+Loader = Callable[[EngineConfig, Progress], ModelPair]
 
 
-def load_pair(config: EngineConfig, progress: Progress) -> Pair:
+def load_pair(config: EngineConfig, progress: Progress) -> ModelPair:
     """Loads what the configuration names. Raises LoadError."""
     from engine.loading import load as loading
     from engine.serving.model_presets import resolved
@@ -64,21 +64,21 @@ def load_pair(config: EngineConfig, progress: Progress) -> Pair:
     return replace(pair, torch_threads=_torch_threads([target, *([pair.drafter] if pair.drafter else [])], threads))
 
 
-def _with_drafter(config: EngineConfig, target: Loaded, threads: int, progress: Progress) -> Pair:
+def _with_drafter(config: EngineConfig, target: Loaded, threads: int, progress: Progress) -> ModelPair:
     from engine.heads import load as heads
     from engine.loading import load as loading
 
     if (folder := heads.find_head(config.drafter, config.target, config.offline, progress)) is not None:
         try:
             head = heads.load_head(folder, target, threads)
-            return Pair(target, threads=threads, head=head, note=head.note)
+            return ModelPair(target, threads=threads, head=head, note=head.note)
         except LoadError as error:
             if config.drafter != "auto":
                 raise
             log.warning("The reply is drafted by n-gram alone. %s", error)  # nobody asked for just this head
-            return Pair(target, threads=threads, note=str(error))
+            return ModelPair(target, threads=threads, note=str(error))
     if config.drafter in DRAFTER_WORDS:
-        return Pair(target, threads=threads)
+        return ModelPair(target, threads=threads)
     drafter = loading.load(
         config.drafter,
         device=config.device if config.drafter_device == "auto" else config.drafter_device,
@@ -90,9 +90,9 @@ def _with_drafter(config: EngineConfig, target: Loaded, threads: int, progress: 
         progress=progress,
     )
     if drafter.tokenizer.same_ids(target.tokenizer):
-        return Pair(target, drafter, threads)
-    note = REENCODED.format(drafter=drafter.name, target=target.name)
-    return Pair(target, drafter, threads, note=note, reencoded=True)
+        return ModelPair(target, drafter, threads)
+    note = CROSS_TOKENIZER.format(drafter=drafter.name, target=target.name)
+    return ModelPair(target, drafter, threads, note=note, reencoded=True)
 
 
 def _torch_threads(models: list[Loaded], threads: int) -> int:

@@ -8,7 +8,7 @@ from engine.config import EMBEDDED, EngineConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Pairing:
+class ModelPreset:
     """target .. device: as in `EngineConfig`. needs_mib: as `memory` reckons it. chinese: whether both speak it well.
 
     parameters: for people, target first, such as "8.2B + 0.6B".
@@ -25,28 +25,28 @@ class Pairing:
     parameters: str
 
 
-PAIRS: tuple[Pairing, ...] = (
-    Pairing("embedded", "embedded", "auto", "auto", "auto", "auto", 350, False, "0.13B + head"),
-    Pairing(
+MODEL_PRESETS: tuple[ModelPreset, ...] = (
+    ModelPreset("embedded", "embedded", "auto", "auto", "auto", "auto", 350, False, "0.13B + head"),
+    ModelPreset(
         "small", "HuggingFaceTB/SmolLM2-360M-Instruct", "embedded", "auto", "auto", "cpu", 2030, False, "0.36B + 0.13B"
     ),
-    Pairing(
+    ModelPreset(
         "small-zh", "Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-0.5B-Instruct", "int8", "int8", "cpu", 5890, True,
         "1.5B + 0.5B",
     ),
-    Pairing(
+    ModelPreset(
         "gpu8", "Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-0.5B-Instruct", "nf4", "bf16", "cuda", 7070, True,
         "7.6B + 0.5B",
     ),
-    Pairing("gpu24", "Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", "bf16", "bf16", "cuda", 18360, True, "8.2B + 0.6B"),
-    Pairing(
+    ModelPreset("gpu24", "Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", "bf16", "bf16", "cuda", 18360, True, "8.2B + 0.6B"),
+    ModelPreset(
         "eagle3", "Qwen/Qwen3-8B", "RedHatAI/Qwen3-8B-speculator.eagle3", "bf16", "auto", "cuda", 17650, True,
         "8.2B + head",
     ),
 )  # fmt: skip
 """needs_mib on a CPU: as float32 where the processor does not multiply bfloat16."""
 
-BY_NAME = {pair.name: pair for pair in PAIRS}
+BY_NAME = {pair.name: pair for pair in MODEL_PRESETS}
 
 
 def resolved(config: EngineConfig) -> EngineConfig:

@@ -17,7 +17,7 @@ from engine.events import Event, Finished, FinishReason, Prefilled, Prefilling, 
 from engine.serving.stream import Stream, attempt
 
 if TYPE_CHECKING:
-    from engine.decode import Lane
+    from engine.decode import ReplyContext
 
 TURN_S = 0.05
 """Seconds of its own compute that a lane has before the other may go on: a few rounds, so that neither starves, and what
@@ -53,14 +53,14 @@ class Race:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class LaneTurn:
     """The lane that goes on, until its own clock shows `until_s`."""
 
     lane: str
     until_s: float
 
 
-def following(turn: Turn, clocks: Mapping[str, float], turn_s: float = TURN_S) -> Turn:
+def following(turn: LaneTurn, clocks: Mapping[str, float], turn_s: float = TURN_S) -> LaneTurn:
     """Whose turn it is. clocks: seconds of own compute of each lane that still runs, at least one.
 
     A turn is played to its end; then the lane that is behind begins one, the first of equals. So while both run their
@@ -69,10 +69,12 @@ def following(turn: Turn, clocks: Mapping[str, float], turn_s: float = TURN_S) -
     if turn.lane in clocks and clocks[turn.lane] < turn.until_s:
         return turn
     behind = min(clocks, key=clocks.__getitem__)
-    return Turn(behind, clocks[behind] + turn_s)
+    return LaneTurn(behind, clocks[behind] + turn_s)
 
 
-def events_of(race: Race, ids: Sequence[int], params: DecodingParams, lane: Lane) -> Iterator[tuple[Stream, Event]]:
+def events_of(
+    race: Race, ids: Sequence[int], params: DecodingParams, lane: ReplyContext
+) -> Iterator[tuple[Stream, Event]]:
     """The events of both replies to the prompt `ids`, and whose they are; ends when both have ended.
 
     lane: the speculative reply's, which reads the prompt; the plain one goes on from a copy of its cache, by itself.
@@ -106,7 +108,7 @@ def play(race: Race, speculative: Iterator[Event], plain: Iterator[Event]) -> It
     streams = {"speculative": race.speculative, "plain": race.plain}
     events = {"speculative": chain([first], speculative), "plain": plain}
     clocks = dict.fromkeys(streams, 0.0)
-    turn = Turn("speculative", 0.0)
+    turn = LaneTurn("speculative", 0.0)
     while clocks:
         turn = following(turn, clocks)
         event = _next(events[turn.lane])

@@ -15,12 +15,12 @@ from engine.errors import ContextFull, InvalidParams
 from engine.preflight.memory import MIB
 
 if TYPE_CHECKING:
-    from engine.control.latency import Costs
+    from engine.control.latency import Profile
     from engine.drafters.protocol import Drafter
     from engine.heads.load import LoadedHead
-    from engine.networks.kv_cache import Cache, CachePool
+    from engine.networks.kv_cache import KVCache, KVCachePool
     from engine.networks.model import Model
-    from engine.serving.load_pair import Pair
+    from engine.serving.load_pair import ModelPair
 
 Inexact = Literal["", "device", "transformers", "kernel"]
 
@@ -54,15 +54,15 @@ class Facts:
 
 
 @dataclass(slots=True, eq=False)
-class Serving:
+class ServedPair:
     """Only the engine thread runs its models; what a request asks is read on any thread."""
 
     config: EngineConfig
-    pair: Pair
+    pair: ModelPair
     model: Model
     draft_model: Model | None
-    costs: Costs
-    pool: CachePool
+    costs: Profile
+    pool: KVCachePool
     facts: Facts
 
     def drafter_of(self, asked: str) -> str:
@@ -93,43 +93,45 @@ class Serving:
             params = replace(params, sampling=replace(params.sampling, seed=secrets.randbits(31)))
         return ids, params
 
-    def drafter(self, name: str, own_cache: Callable[[str], Cache], messages: Sequence[Message] = ()) -> Drafter | None:
+    def drafter(
+        self, name: str, own_cache: Callable[[str], KVCache], messages: Sequence[Message] = ()
+    ) -> Drafter | None:
         """own_cache: gives a cache to "head" or "draft". messages: the conversation, for a drafter with a chat format of its
         own; without them it reads the text of the target's prompt."""
-        from engine.drafters.combined import Both
+        from engine.drafters.combined import CombinedDrafter
         from engine.drafters.ngram import NgramDrafter
 
         if name == "none":
             return None
         if name in ("head", "both") and self.pair.head is not None:
             head = _head_drafter(self.pair.head, own_cache("head"))
-            return head if name == "head" else Both(NgramDrafter(), head)
+            return head if name == "head" else CombinedDrafter(NgramDrafter(), head)
         if name == "draft_model" and self.draft_model is not None:
             return _model_drafter(self.pair, self.draft_model, own_cache("draft"), messages)
         return NgramDrafter()
 
 
-def _head_drafter(head: LoadedHead, cache: Cache) -> Drafter:
+def _head_drafter(head: LoadedHead, cache: KVCache) -> Drafter:
     from engine.drafters.head import HeadDrafter
 
     return HeadDrafter(head.head, cache, head.vocab_size)
 
 
-def _model_drafter(pair: Pair, model: Model, cache: Cache, messages: Sequence[Message] = ()) -> Drafter:
-    from engine.drafters.cross_tokenizer import ReencodedDrafter, own_prompt
+def _model_drafter(pair: ModelPair, model: Model, cache: KVCache, messages: Sequence[Message] = ()) -> Drafter:
+    from engine.drafters.cross_tokenizer import CrossTokenizerDrafter, own_prompt
     from engine.drafters.draft_model import DraftModelDrafter
 
     if not pair.reencoded:
         return DraftModelDrafter(model, cache, pair.target.network.vocab_size)
     assert pair.drafter is not None
     own = pair.drafter.tokenizer
-    return ReencodedDrafter(model, own, pair.target.tokenizer, cache, own_prompt(own, messages))
+    return CrossTokenizerDrafter(model, own, pair.target.tokenizer, cache, own_prompt(own, messages))
 
 
-def begin(config: EngineConfig, pair: Pair, number: int) -> Serving:
+def begin(config: EngineConfig, pair: ModelPair, number: int) -> ServedPair:
     """Makes the first passes, which are slow, and times the next ones. On the engine thread, while nothing else computes."""
     from engine.control.profiling import warm_up
-    from engine.networks.kv_cache import BLOCK, Cache, CachePool
+    from engine.networks.kv_cache import BLOCK, KVCache, KVCachePool
     from engine.networks.model import Model, Request
 
     set_threads(pair)
@@ -137,21 +139,21 @@ def begin(config: EngineConfig, pair: Pair, number: int) -> Serving:
     draft_model = None if pair.drafter is None else Model(pair.drafter.network, pair.drafter.context_len)
     for one in filter(None, (model, draft_model)):
         warm_up(one)
-    cache = Cache()
+    cache = KVCache()
     model.forward([Request([0], 1, cache)])
     cache_mib = cache.nbytes / BLOCK * pair.target.context_len / MIB
-    return Serving(
+    return ServedPair(
         config=config,
         pair=pair,
         model=model,
         draft_model=draft_model,
         costs=_measured(pair, model, draft_model),
-        pool=CachePool(config.cache_mib * MIB),
+        pool=KVCachePool(config.cache_mib * MIB),
         facts=_facts(config, pair, number, cache_mib),
     )
 
 
-def set_threads(pair: Pair) -> None:
+def set_threads(pair: ModelPair) -> None:
     """As many for torch as this pair wants; on the thread that computes."""
     import torch
 
@@ -159,21 +161,21 @@ def set_threads(pair: Pair) -> None:
         torch.set_num_threads(pair.torch_threads)
 
 
-def _measured(pair: Pair, model: Model, draft_model: Model | None) -> Costs:
+def _measured(pair: ModelPair, model: Model, draft_model: Model | None) -> Profile:
     """What the controller should know before the first round."""
     from engine.control.profiling import measure
     from engine.drafters.ngram import ACCEPTANCE, DRAFT_S
-    from engine.networks.kv_cache import Cache
+    from engine.networks.kv_cache import KVCache
 
-    drafters: list[Drafter] = [_head_drafter(pair.head, Cache())] if pair.head else []
+    drafters: list[Drafter] = [_head_drafter(pair.head, KVCache())] if pair.head else []
     if draft_model is not None:
-        drafters.append(_model_drafter(pair, draft_model, Cache()))
+        drafters.append(_model_drafter(pair, draft_model, KVCache()))
     costs = measure(model, drafters, (("ngram", DRAFT_S),))
     own = (("head", pair.head.acceptance),) if pair.head else ()
     return replace(costs, acceptance=ACCEPTANCE + own)
 
 
-def _facts(config: EngineConfig, pair: Pair, number: int, cache_mib: float) -> Facts:
+def _facts(config: EngineConfig, pair: ModelPair, number: int, cache_mib: float) -> Facts:
     target, drafter = pair.target, pair.drafter
     drafters = ("none", "ngram") + (("head", "both") if pair.head else ())
     drafters += ("draft_model",) if drafter else ()
@@ -198,7 +200,7 @@ def _facts(config: EngineConfig, pair: Pair, number: int, cache_mib: float) -> F
     )
 
 
-def _inexact(pair: Pair) -> Inexact:
+def _inexact(pair: ModelPair) -> Inexact:
     if pair.target.exact:
         return ""
     if not pair.target.device.startswith("cpu"):

@@ -10,7 +10,7 @@ from enum import StrEnum
 from engine.config import EngineConfig
 
 
-class ChangePhase(StrEnum):
+class SwapPhase(StrEnum):
     CHECKING = "checking"
     LOADING = "loading"
     WAITING = "waiting"  # for the replies that are being written
@@ -20,18 +20,18 @@ class ChangePhase(StrEnum):
     CANCELLED = "cancelled"
 
 
-OVER = (ChangePhase.DONE, ChangePhase.FAILED, ChangePhase.CANCELLED)
+OVER = (SwapPhase.DONE, SwapPhase.FAILED, SwapPhase.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeStatus:
+class SwapStatus:
     """After FAILED and CANCELLED the pair of before is in use, unharmed.
 
     step: what loading is at, as `Status.phase`, or "". fraction: 0..1 of this step, None where unknown. message: one
     sentence when FAILED, else "". instead: the pair of before had to make room, and is loaded again if this one fails.
     """
 
-    phase: ChangePhase
+    phase: SwapPhase
     config: EngineConfig
     step: str = ""
     fraction: float | None = None
@@ -43,24 +43,24 @@ class ChangeStatus:
         return self.phase in OVER
 
 
-class CalledOff(Exception):
+class SwapCancelled(Exception):
     """Ends a load whose result nobody wants any more."""
 
 
-class Change:
+class Swap:
     """Made by `Engine.change`; safe to use from any thread."""
 
     def __init__(self, config: EngineConfig, wake: Callable[[], None]) -> None:
         """wake: called when it is called off, so that the engine looks."""
-        self._status = ChangeStatus(ChangePhase.CHECKING, config)
+        self._status = SwapStatus(SwapPhase.CHECKING, config)
         self._changed = threading.Condition()
         self._called_off = threading.Event()
         self._wake = wake
 
-    def status(self) -> ChangeStatus:
+    def status(self) -> SwapStatus:
         return self._status
 
-    def wait(self, timeout_s: float | None = None) -> ChangeStatus:
+    def wait(self, timeout_s: float | None = None) -> SwapStatus:
         """Blocks until it is over, or the time-out; returns the status."""
         with self._changed:
             self._changed.wait_for(lambda: self._status.over, timeout_s)
@@ -76,8 +76,8 @@ class Change:
             if self._status.over:
                 return
             self._called_off.set()
-            if not self._status.instead and self._status.phase is not ChangePhase.STARTING:
-                self._tell(ChangePhase.CANCELLED)
+            if not self._status.instead and self._status.phase is not SwapPhase.STARTING:
+                self._tell(SwapPhase.CANCELLED)
         self._wake()
 
     # -- for the engine ----------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class Change:
     def called_off(self) -> bool:
         return self._called_off.is_set()
 
-    def tell(self, phase: ChangePhase, step: str = "", fraction: float | None = None, message: str = "") -> None:
+    def tell(self, phase: SwapPhase, step: str = "", fraction: float | None = None, message: str = "") -> None:
         """Nothing is told any more once it is over."""
         with self._changed:
             if not self._status.over:
@@ -100,9 +100,9 @@ class Change:
     def progress(self, step: str, fraction: float | None = None) -> None:
         """For loaders. Raises CalledOff."""
         if self.called_off:
-            raise CalledOff
-        self.tell(ChangePhase.LOADING, step, fraction)
+            raise SwapCancelled
+        self.tell(SwapPhase.LOADING, step, fraction)
 
-    def _tell(self, phase: ChangePhase, step: str = "", fraction: float | None = None, message: str = "") -> None:
+    def _tell(self, phase: SwapPhase, step: str = "", fraction: float | None = None, message: str = "") -> None:
         self._status = replace(self._status, phase=phase, step=step, fraction=fraction, message=message)
         self._changed.notify_all()

@@ -19,7 +19,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def seal(folder: Path, names: Iterable[str]) -> None:
+def write_checksums(folder: Path, names: Iterable[str]) -> None:
     """Record the files as they are now. Written last and at once, so a seal means that the folder is complete."""
     record = {name: {"sha256": sha256(folder / name), **_stat(folder / name)} for name in names}
     write_record(folder / SEAL, record)

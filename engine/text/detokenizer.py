@@ -21,7 +21,7 @@ LONGEST_CHARACTER = 4
 """Bytes of a UTF-8 character: a window that still ends in U+FFFD after so many tokens really holds one."""
 
 
-class Detokeniser(Protocol):
+class Detokenizer(Protocol):
     """State of one reply. The texts of all pushes and of the final flush, joined, are the reply."""
 
     def push(self, token_id: int) -> str:
@@ -32,7 +32,7 @@ class Detokeniser(Protocol):
         """What is left at the end: an incomplete character reads as U+FFFD. Empty the second time."""
         ...
 
-    def copy(self) -> Detokeniser:
+    def copy(self) -> Detokenizer:
         """An independent detokeniser at the same place, to try tokens that may not stay."""
         ...
 
@@ -51,7 +51,7 @@ class ByteTable:
         return self.pieces[token_id] if 0 <= token_id < len(self.pieces) else b""
 
 
-class ByteDetokeniser:
+class ByteDetokenizer:
     """Exact: bytes from the table, characters from Python's incremental UTF-8 decoder."""
 
     __slots__ = ("_decoder", "_strip", "_table")
@@ -69,8 +69,8 @@ class ByteDetokeniser:
         self._decoder.reset()
         return text
 
-    def copy(self) -> ByteDetokeniser:
-        twin = ByteDetokeniser(self._table, self._strip)
+    def copy(self) -> ByteDetokenizer:
+        twin = ByteDetokenizer(self._table, self._strip)
         twin._decoder.setstate(self._decoder.getstate())
         return twin
 
@@ -82,7 +82,7 @@ class ByteDetokeniser:
         return text
 
 
-class WindowDetokeniser:
+class WindowDetokenizer:
     """For other decoders: decode the last few tokens with and without the new one, and show the difference."""
 
     __slots__ = ("_backend", "_ids", "_shown")
@@ -107,8 +107,8 @@ class WindowDetokeniser:
         self._shown = len(self._ids)
         return text
 
-    def copy(self) -> WindowDetokeniser:
-        twin = WindowDetokeniser(self._backend)
+    def copy(self) -> WindowDetokenizer:
+        twin = WindowDetokenizer(self._backend)
         twin._ids, twin._shown = list(self._ids), self._shown
         return twin
 

@@ -17,10 +17,10 @@ from engine.errors import EngineError, InvalidParams
 from engine.text.control_tokens import ControlNames
 from engine.text.detokenizer import (
     INCOMPLETE,
-    ByteDetokeniser,
+    ByteDetokenizer,
     ByteTable,
-    Detokeniser,
-    WindowDetokeniser,
+    Detokenizer,
+    WindowDetokenizer,
     byte_table,
 )
 
@@ -82,13 +82,13 @@ class Tokenizer:
         detokeniser = self.detokeniser()
         return "".join([*map(detokeniser.push, ids), detokeniser.flush()])
 
-    def detokeniser(self) -> Detokeniser:
+    def detokeniser(self) -> Detokenizer:
         """A fresh one, for one reply."""
         if self._table is None:
-            return WindowDetokeniser(self._backend)
-        return ByteDetokeniser(self._table, self._table.strip)
+            return WindowDetokenizer(self._backend)
+        return ByteDetokenizer(self._table, self._table.strip)
 
-    def describe(self, token_id: int, pending: Detokeniser | None) -> tuple[str, str]:
+    def describe(self, token_id: int, pending: Detokenizer | None) -> tuple[str, str]:
         """(text, special) of a token as it would read behind what `pending` has seen (None: in the midst of a text).
 
         A control token has no text and its name as special; a fragment of a character has its bytes there: "0xE4 0xB8".
@@ -105,9 +105,9 @@ class Tokenizer:
             return text, ""
         return "", " ".join(f"0x{byte:02X}" for byte in piece) or f"#{token_id}"
 
-    def _mid_text(self) -> Detokeniser:
+    def _mid_text(self) -> Detokenizer:
         """A fresh detokeniser that does not take the next token for the beginning of a text."""
-        return WindowDetokeniser(self._backend) if self._table is None else ByteDetokeniser(self._table, 0)
+        return WindowDetokenizer(self._backend) if self._table is None else ByteDetokenizer(self._table, 0)
 
     def same_ids(self, other: Tokenizer) -> bool:
         """Whether every id that both have stands for the same token in both, so that one model can draft for the other.

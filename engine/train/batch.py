@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine.config import SamplingParams
 from engine.networks.devices import fetched
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
 from engine.rng import inverse_cdf
 from engine.sampling import probabilities
@@ -19,7 +19,7 @@ from engine.train.features import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class BatchTurn:
     """What a talk wants sampled next. ids: what comes before; limit: tokens at most; kept: whether it is a dialogue."""
 
     ids: Sequence[int]
@@ -32,7 +32,7 @@ CIRCLE, LONGEST_PERIOD, EVERY = 96, 40, 16
 """A reply whose last CIRCLE tokens repeat at most LONGEST_PERIOD is ended: it would only go on so, and teach nothing new.
 Looked for every so many tokens."""
 
-Talk = Generator[Turn, list[int], None]
+Talk = Generator[BatchTurn, list[int], None]
 """One conversation: yields its turns one after the other, and is sent the tokens of each, its stop token included."""
 
 
@@ -45,13 +45,13 @@ class Spoken:
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class BatchLane:
     """A talk that is running. The cache is its own from turn to turn, so only what is new is computed."""
 
     talk: Talk
-    turn: Turn
+    turn: BatchTurn
     ids: list[int]
-    cache: Cache
+    cache: KVCache
     ended: bool = False
 
     @property
@@ -70,17 +70,17 @@ def play(
 ) -> Iterator[Spoken]:
     """Keeps `batch` talks running as long as `talks` has more, and gives each kept turn as soon as it has ended.
 
-    layers: whose hidden states to keep (as `Cache.feature_layers`). The talks must leave room for a reply in the context.
+    layers: whose hidden states to keep (as `KVCache.feature_layers`). The talks must leave room for a reply in the context.
     Raises NumericalError where the model's output is no number.
     """
-    lanes: list[Lane] = []
+    lanes: list[BatchLane] = []
     while True:
         lanes += _begun(talks, batch - len(lanes), layers)
         if not lanes:
             return
         found = model.forward([Request(lane.ids, 0 if lane.ended else 1, lane.cache) for lane in lanes])
         _speak([lane for lane in lanes if not lane.ended], found, stop_ids, model.context_len, rng)
-        going: list[Lane] = []
+        going: list[BatchLane] = []
         for lane in lanes:
             if not lane.ended or (layers and len(lane.cache.ids) < len(lane.ids)):
                 going.append(lane)  # of the last token, too, the hidden states are wanted: one more pass
@@ -92,7 +92,7 @@ def play(
         lanes = going
 
 
-def _begun(talks: Iterator[Talk], many: int, layers: Sequence[int]) -> Iterator[Lane]:
+def _begun(talks: Iterator[Talk], many: int, layers: Sequence[int]) -> Iterator[BatchLane]:
     """Up to `many` new lanes; talks that have nothing to say are passed over."""
     while many > 0:
         talk = next(talks, None)
@@ -101,11 +101,11 @@ def _begun(talks: Iterator[Talk], many: int, layers: Sequence[int]) -> Iterator[
         turn = next(talk, None)
         if turn is not None:
             many -= 1
-            yield Lane(talk, turn, list(turn.ids), Cache(layers))
+            yield BatchLane(talk, turn, list(turn.ids), KVCache(layers))
 
 
 def _speak(
-    lanes: Sequence[Lane],
+    lanes: Sequence[BatchLane],
     found: Sequence[Tensor],
     stop_ids: Collection[int],
     context_len: int,
@@ -125,13 +125,13 @@ def turns_in_circles(ids: Sequence[int]) -> bool:
     return len(last) == CIRCLE and any(last[n:] == last[:-n] for n in range(1, LONGEST_PERIOD + 1))
 
 
-def _spoken(lane: Lane, with_states: bool) -> Spoken:
+def _spoken(lane: BatchLane, with_states: bool) -> Spoken:
     dialogue = Dialogue(tuple(lane.ids), len(lane.turn.ids), lane.turn.params.temperature)
     states = fetched(lane.cache.features(0, len(lane.ids))).numpy().copy() if with_states else None
     return Spoken(dialogue, states)
 
 
-def _goes_on(lane: Lane) -> bool:
+def _goes_on(lane: BatchLane) -> bool:
     """Whether the talk has another turn, which then runs in this lane."""
     try:
         lane.turn = lane.talk.send(lane.reply)

@@ -17,11 +17,11 @@ from engine.loading.load import load
 from engine.networks.kv_cache import common_prefix
 from engine.networks.model import Model
 from engine.text.tokenizer import Tokenizer
-from engine.train.batch import Spoken, Talk, Turn, play
+from engine.train.batch import BatchTurn, Spoken, Talk, play
 from engine.train.dialogues import Dialogue, append_dialogues, read_dialogues
 from engine.train.features import FeatureStore, all_layers, layers_option
 from engine.train.passages import Passage, Pool, read_passages
-from engine.train.prompts import Prompt, follow_up, prompts
+from engine.train.prompts import TrainingPrompt, follow_up, prompts
 
 INVENTED = 0.25
 """Share of the dialogues whose user's turns the target writes as well."""
@@ -105,7 +105,7 @@ def collect(
     pool = Pool(passages)
     for dialogue in had:
         pool.add_reply(_reply_text(tokenizer, dialogue))
-    tally = Tally(had, tokens, report)
+    tally = CollectTally(had, tokens, report)
     rng = random.Random(f"{seed} {len(had)}")
     talks = _talks(tokenizer, pool, rng, tally, {d.ids[: d.prompt_len] for d in had}, model.context_len)
     layers = store.layers if store else ()
@@ -135,7 +135,7 @@ def trim(out: Path) -> None:
         raise EngineError(f"{out} cannot be written ({error}): name another file with --out.") from error
 
 
-class Tally:
+class CollectTally:
     """How many dialogues and reply tokens there are, and what that says about the time left."""
 
     def __init__(self, had: Sequence[Dialogue], goal: int, report: Report) -> None:
@@ -158,7 +158,12 @@ class Tally:
 
 
 def _talks(
-    tokenizer: Tokenizer, pool: Pool, rng: random.Random, tally: Tally, seen: set[tuple[int, ...]], context_len: int
+    tokenizer: Tokenizer,
+    pool: Pool,
+    rng: random.Random,
+    tally: CollectTally,
+    seen: set[tuple[int, ...]],
+    context_len: int,
 ) -> Iterator[Talk]:
     """New talks until the goal is reached. What is running then is still ended, or only short replies would count."""
     asked = prompts(rng, pool)
@@ -168,7 +173,7 @@ def _talks(
 
 
 def _talk(
-    tokenizer: Tokenizer, first: Prompt | None, rng: random.Random, seen: set[tuple[int, ...]], context_len: int
+    tokenizer: Tokenizer, first: TrainingPrompt | None, rng: random.Random, seen: set[tuple[int, ...]], context_len: int
 ) -> Talk:
     """One conversation. first: what the user asks; None where the target invents the user's turns."""
     messages: list[Message] = []
@@ -177,7 +182,7 @@ def _talk(
             opening = _opening(tokenizer, messages)
             if len(opening) + REPLY_TOKENS > context_len:
                 return
-            text = tokenizer.decode((yield Turn(opening, USER_TOKENS, _sampling(rng, WARM), kept=False))).strip()
+            text = tokenizer.decode((yield BatchTurn(opening, USER_TOKENS, _sampling(rng, WARM), kept=False))).strip()
         else:
             text = follow_up(rng, first.kind) if turn else first.text
         if not text:
@@ -188,7 +193,7 @@ def _talk(
             return
         seen.add(ids)
         limit = LONG_REPLY_TOKENS if rng.random() < LONG_SHARE else REPLY_TOKENS
-        reply = yield Turn(ids, limit, _sampling(rng, TEMPERATURES))
+        reply = yield BatchTurn(ids, limit, _sampling(rng, TEMPERATURES))
         messages.append(Message("assistant", tokenizer.decode(reply)))
 
 

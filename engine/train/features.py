@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.errors import EngineError
 from engine.networks.devices import fetched
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
 from engine.train.dialogues import Dialogue, digest, line_of, parsed
 
@@ -56,7 +56,7 @@ class Entry:
 
 
 class FeatureStore:
-    """Opens or begins the folder. layers: as `Cache.feature_layers`, the last of them the number of layers of the target.
+    """Opens or begins the folder. layers: as `KVCache.feature_layers`, the last of them the number of layers of the target.
 
     Raises EngineError where the folder cannot be used, or holds the states of another target or of other layers.
     """
@@ -153,6 +153,6 @@ def fill(
 
 
 def _states(model: Model, dialogue: Dialogue, layers: Sequence[int]) -> Array:
-    cache = Cache(layers)
+    cache = KVCache(layers)
     model.forward([Request(dialogue.ids, 0, cache)])
     return fetched(cache.features(0, len(dialogue.ids))).numpy()

@@ -27,7 +27,7 @@ from engine.heads.eagle3 import FIRST, HeadConfig, Weights
 from engine.heads.format import HeadFile, read_head, write_head
 from engine.train.dialogues import Dialogue, digest, read_dialogues, repeated
 from engine.train.features import Entry, FeatureStore, all_layers, batches, fill, layers_option
-from engine.train.network import Example, Step, Trainee, loss
+from engine.train.network import ChainStep, Example, Trainee, loss
 from engine.train.target import TargetTensors, read_target
 
 HELD_OUT = 40
@@ -129,7 +129,7 @@ def thinned(whole: Example, share: float, dice: torch.Generator | None = None) -
     return replace(whole, starts=starts[kept])
 
 
-class Run:
+class TrainingRun:
     """One training run in a folder: checkpoint.pt, and head/ in the speculators format after every checkpoint."""
 
     def __init__(
@@ -310,7 +310,7 @@ def _shares(counts: Any) -> list[float]:
     return [float(n / of) for n, of in counts if of]
 
 
-def _chain(steps: Sequence[Step], ids: Tensor) -> Any:
+def _chain(steps: Sequence[ChainStep], ids: Tensor) -> Any:
     """For each step (drafts that are right, drafts tested), a draft being tested where all before it are right."""
     alive = torch.ones(len(steps[0].valid), dtype=torch.bool)
     counts = np.zeros((len(steps), 2))
@@ -419,6 +419,6 @@ def run(args: argparse.Namespace) -> None:
     stop = [ends] if isinstance(ends, int) else ends or []
     sizes = (target.shape.layers, target.shape.hidden, target.shape.vocab_size)
     begin = read_head(args.begin, *sizes) if args.begin else None
-    training = Run(args.out, stores, target, recipe, args.name or args.model, stop, begin)
+    training = TrainingRun(args.out, stores, target, recipe, args.name or args.model, stop, begin)
     report(f"{len(training.train)} dialogues to train on, {len(training.test)} held out")
     training.go(report)

@@ -20,14 +20,14 @@ import torch
 from torch import Tensor
 
 from engine.cli.options import add_prompt_options, add_threads_option, silent, tell
-from engine.cli.prompts import CATEGORIES, Prompt, read_prompts
+from engine.cli.prompts import CATEGORIES, BenchPrompt, read_prompts
 from engine.config import Message, SamplingParams
 from engine.errors import EngineError
 from engine.heads.format import HeadFile, read_head
-from engine.train.batch import Talk, Turn, play
+from engine.train.batch import BatchTurn, Talk, play
 from engine.train.features import Array, Entry, FeatureStore
 from engine.train.fit import example, thinned
-from engine.train.network import Step, Trainee
+from engine.train.network import ChainStep, Trainee
 from engine.train.target import TargetTensors, read_target
 
 STEPS, RANKS = 4, 4
@@ -52,7 +52,7 @@ class Judged:
     covered: float
 
 
-def ranks(steps: Sequence[Step], ids: Tensor) -> Array:
+def ranks(steps: Sequence[ChainStep], ids: Tensor) -> Array:
     """See `Judged.ranks`; each step is judged as if the drafts before it had been right. ids: the target's of each draft id."""
     found = []
     for step in steps:
@@ -174,7 +174,7 @@ def run(args: argparse.Namespace) -> None:
         )
 
 
-def _replies(args: argparse.Namespace, store: FeatureStore, prompts: Sequence[Prompt]) -> list[tuple[str, Entry]]:
+def _replies(args: argparse.Namespace, store: FeatureStore, prompts: Sequence[BenchPrompt]) -> list[tuple[str, Entry]]:
     """The target's greedy replies with their categories, those that the store lacks written first."""
     from engine.loading.load import load
     from engine.networks.model import Model
@@ -187,7 +187,7 @@ def _replies(args: argparse.Namespace, store: FeatureStore, prompts: Sequence[Pr
         return {e.dialogue.ids[: e.dialogue.prompt_len]: e for e in store.entries}
 
     def talk(ids: tuple[int, ...]) -> Talk:
-        yield Turn(ids, args.max_new_tokens, SamplingParams(temperature=0.0))
+        yield BatchTurn(ids, args.max_new_tokens, SamplingParams(temperature=0.0))
 
     missing = [ids for ids in asked if ids not in kept()]
     model = Model(loaded.network, loaded.context_len)

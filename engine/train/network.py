@@ -34,7 +34,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ChainStep:
     """One step of all chains: logits [chains, draft vocabulary]; target, the same of the target (soft), as probabilities.
 
     valid [chains]: where there was still something to predict; actual [chains]: the token that came, an id of the target.
@@ -57,7 +57,7 @@ class Trainee:
 
     def chains(
         self, examples: Sequence[Example], steps: int, later: float = 1.0, dice: torch.Generator | None = None
-    ) -> list[Step]:
+    ) -> list[ChainStep]:
         """All steps of all chains of several dialogues; what is no attention runs over all of them together.
 
         later: so large a share of the chains, drawn with `dice`, goes on behind the first step.
@@ -109,7 +109,7 @@ class Trainee:
 
     def _step(
         self, examples: Sequence[Example], starts: Sequence[Tensor], state: Tensor, target: Sequence[Tensor], j: int
-    ) -> Step:
+    ) -> ChainStep:
         """Behind entry t + j the head predicts token t + 2 + j, as the target does at position t + 1 + j."""
         valid, actual, probs = [], [], []
         for e, s, p in zip(examples, starts, target, strict=True):
@@ -117,7 +117,7 @@ class Trainee:
             actual.append(_ahead(e.ids, s, 2 + j))
             probs.append(p[(s - e.first + j).clamp(max=len(p) - 1)])
         logits = eagle3.logits(self.weights, self.config, state)
-        return Step(logits, torch.cat(probs), torch.cat(valid), torch.cat(actual))
+        return ChainStep(logits, torch.cat(probs), torch.cat(valid), torch.cat(actual))
 
 
 def _ahead(ids: Tensor, starts: Tensor, distance: int) -> Tensor:
@@ -152,7 +152,7 @@ def _attend(
     return torch.cat(seen)
 
 
-def loss(steps: Sequence[Step], decay: float) -> Tensor:
+def loss(steps: Sequence[ChainStep], decay: float) -> Tensor:
     """Cross entropy to the target's distribution, over all valid chains; later steps count less."""
     total = torch.zeros(())
     for j, step in enumerate(steps):

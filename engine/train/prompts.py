@@ -23,7 +23,7 @@ CODES = {"German": "de", "French": "fr", "Spanish": "es", "English": "en"}
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class TrainingPrompt:
     """kind: a key of KINDS."""
 
     kind: str
@@ -31,7 +31,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PromptSource:
     """What a prompt is made from."""
 
     rng: random.Random
@@ -63,21 +63,21 @@ class Source:
         return " ".join(" ".join(taken).split()[:most_words])
 
 
-def _phrased(templates: tuple[str, ...], source: Source) -> str:
+def _phrased(templates: tuple[str, ...], source: PromptSource) -> str:
     return source.phrase(templates)
 
 
-def _summary(source: Source) -> str:
+def _summary(source: PromptSource) -> str:
     return source.phrase(phrasings.SUMMARY, passage=source.passage(MOST_WORDS["summary"]))
 
 
-def _questions(source: Source) -> str:
+def _questions(source: PromptSource) -> str:
     """One question about one passage."""
     passage = source.passage(MOST_WORDS["questions"])
     return source.phrase(phrasings.QUESTIONS, passage=passage, question=_question(source, passage))
 
 
-def _question(source: Source, passage: str) -> str:
+def _question(source: PromptSource, passage: str) -> str:
     """A question that the passage suggests: about a name or a longer word in it."""
     words = passage.split()
     inner = [word for before, word in pairwise(words) if before[-1] not in '.!?:"”“']
@@ -88,7 +88,7 @@ def _question(source: Source, passage: str) -> str:
     return source.phrase(phrasings.PASSAGE_QUESTION, about=about)
 
 
-def _several_passages(source: Source) -> str:
+def _several_passages(source: PromptSource) -> str:
     """A question over several numbered texts, as a search engine would hand them to a model."""
     many = source.rng.randint(2, 4)
     most = MOST_WORDS["several passages"]
@@ -102,15 +102,15 @@ def _several_passages(source: Source) -> str:
     )
 
 
-def _rewriting(source: Source) -> str:
+def _rewriting(source: PromptSource) -> str:
     return source.phrase(phrasings.REWRITING, passage=source.passage(MOST_WORDS["rewriting"]))
 
 
-def _extraction(source: Source) -> str:
+def _extraction(source: PromptSource) -> str:
     return source.phrase(phrasings.EXTRACTION, passage=source.passage(MOST_WORDS["extraction"]))
 
 
-def _classification(source: Source) -> str:
+def _classification(source: PromptSource) -> str:
     """Of a few sentences, one a line."""
     found = Passage(source.passage(300)).sentences
     lines = [source.rng.choice((source.rng.choice(found), composed(source.rng, "English"))) for _ in range(4)]
@@ -118,7 +118,7 @@ def _classification(source: Source) -> str:
     return source.phrase(phrasings.CLASSIFICATION, lines="\n".join(mark + line for line in dict.fromkeys(lines)))
 
 
-def _translation(source: Source) -> str:
+def _translation(source: PromptSource) -> str:
     """German to English above all; one sentence more often than a paragraph."""
     foreign = source.rng.choices(("German", "French", "Spanish", "Chinese"), (70, 12, 10, 8))[0]
     out_of, into = (foreign, "English") if source.rng.random() < 0.85 else ("English", foreign)
@@ -126,7 +126,7 @@ def _translation(source: Source) -> str:
     return source.phrase(phrasings.TRANSLATION, out_of=out_of, into=into, text=text)
 
 
-def _to_translate(source: Source, language: str) -> str:
+def _to_translate(source: PromptSource, language: str) -> str:
     """A sentence or a few of a text; composed where there is none, and a third of the time."""
     passage = source.pool.pick(source.rng, CODES.get(language, ""))
     many = 1 if source.rng.random() < 0.65 else source.rng.randint(2, 6)
@@ -137,7 +137,7 @@ def _to_translate(source: Source, language: str) -> str:
     return " ".join(" ".join(found[begin : begin + many]).split()[:150])
 
 
-KINDS: dict[str, tuple[float, Callable[[Source], str]]] = {
+KINDS: dict[str, tuple[float, Callable[[PromptSource], str]]] = {
     "advice": (8, partial(_phrased, phrasings.ADVICE)),
     "explanation": (9, partial(_phrased, phrasings.EXPLANATION)),
     "writing": (9, partial(_phrased, phrasings.WRITING)),
@@ -160,9 +160,9 @@ KINDS: dict[str, tuple[float, Callable[[Source], str]]] = {
 """Name: (how often, who makes one)."""
 
 
-def prompts(rng: random.Random, pool: Pool) -> Iterator[Prompt]:
+def prompts(rng: random.Random, pool: Pool) -> Iterator[TrainingPrompt]:
     """Without end, and none twice. The pool may grow meanwhile."""
-    source = Source(rng, pool, wordnet_nouns())
+    source = PromptSource(rng, pool, wordnet_nouns())
     seen: set[str] = set()
     kinds, weights = list(KINDS), [weight for weight, _ in KINDS.values()]
     while True:
@@ -170,7 +170,7 @@ def prompts(rng: random.Random, pool: Pool) -> Iterator[Prompt]:
         text = _as_typed(rng, kind, KINDS[kind][1](source).strip())
         if text and text not in seen:
             seen.add(text)
-            yield Prompt(kind, text)
+            yield TrainingPrompt(kind, text)
 
 
 def _as_typed(rng: random.Random, kind: str, text: str) -> str:

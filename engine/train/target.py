@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import EngineError
-from engine.loading.source import Place
+from engine.loading.source import ModelSource
 from engine.networks.llama_shape import LlamaShape, refusal
 
 
@@ -28,7 +28,7 @@ class TargetTensors:
     last_layer: dict[str, Tensor]
 
 
-def read_target(place: Place) -> TargetTensors:
+def read_target(place: ModelSource) -> TargetTensors:
     """Raises EngineError for a model that is not of the Llama family, or whose files lack something."""
     config = json.loads((place.folder / "config.json").read_text("utf-8"))
     # Older files have theta outside. A head's rotation is its own: the plain one serves, whatever the target's is.
@@ -49,7 +49,7 @@ def read_target(place: Place) -> TargetTensors:
     return TargetTensors(config, shape, embedding, output, norm, layer)
 
 
-def _tensors(place: Place, wanted: Any) -> dict[str, Tensor]:
+def _tensors(place: ModelSource, wanted: Any) -> dict[str, Tensor]:
     if place.tiles:
         from engine.loading.gguf_convert import read_tiles
 

@@ -8,11 +8,11 @@ from random import Random
 
 from engine.config import MAX_K, DecodingParams, Rule
 from engine.control.controller import Controller, Plan
-from engine.control.latency import Costs
-from engine.drafters.protocol import Offer
+from engine.control.latency import Profile
+from engine.drafters.protocol import DraftOption
 from engine.events import Outcome, Round, RoundKind, Source, Token, TokenDecision
 
-HEAD, COPY = Offer("head", "head"), Offer("ngram", "ngram 3-4")
+HEAD, COPY = DraftOption("head", "head"), DraftOption("ngram", "ngram 3-4")
 
 NO_DECISION = TokenDecision(0, "", 0, Outcome.DISCARDED, 0.5)
 TOKEN = Token(0, "", 0, Source.PLAIN)
@@ -37,10 +37,10 @@ class World:
     noise: float = 0.03
     change: Callable[[World, int], None] = lambda world, tokens: None
 
-    def costs(self, **more: object) -> Costs:
+    def costs(self, **more: object) -> Profile:
         """As the engine would have measured them."""
         rows = tuple((rows, self.plain_s * self.rows(rows)) for rows in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17))
-        return Costs(rows, tuple((name, share * self.plain_s) for name, share in self.draft.items()), **more)  # type: ignore[arg-type]
+        return Profile(rows, tuple((name, share * self.plain_s) for name, share in self.draft.items()), **more)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Played:
         return self.tokens / self.seconds
 
 
-def simulate(world: World, params: DecodingParams, costs: Costs, n: int, seed: int = 0) -> Played:
+def simulate(world: World, params: DecodingParams, costs: Profile, n: int, seed: int = 0) -> Played:
     """A reply of n tokens."""
     dice, controller, played = Random(seed), Controller(params, costs), Played()
     done, index = 0, 1

@@ -12,7 +12,7 @@ import pytest
 from engine.bench import __main__ as bench
 from engine.bench import pairs
 from engine.bench.pairs import margin, report_of, run_pairs, table
-from engine.cli.prompts import CATEGORIES, Prompt, read_prompts, spread
+from engine.cli.prompts import CATEGORIES, BenchPrompt, read_prompts, spread
 from engine.config import DecodingParams, Message, Rule, SamplingParams
 from engine.errors import EngineError
 from engine.serving.stream import Stream
@@ -46,7 +46,7 @@ def test_a_limit_is_spread_evenly_over_the_six_categories(tmp_path: Path, limit:
 
 
 def test_a_category_that_runs_out_leaves_its_share_to_the_others() -> None:
-    prompts = [Prompt("qa", f"q{i}") for i in range(10)] + [Prompt("rag", "r")]
+    prompts = [BenchPrompt("qa", f"q{i}") for i in range(10)] + [BenchPrompt("rag", "r")]
     assert len(spread(prompts, 9)) == 9 and sum(p.category == "rag" for p in spread(prompts, 9)) == 1
 
 
@@ -64,7 +64,7 @@ def test_a_file_that_is_not_prompts_is_one_sentence(tmp_path: Path, content: str
 def test_pairs_are_identical_and_the_figures_add_up(rule: Rule, temperature: float) -> None:
     engine = fake_engine(LANGUAGE, noisy(LANGUAGE, 257, 0.4))
     params = DecodingParams(SamplingParams(temperature=temperature, seed=3), "draft_model", 3, rule, 40)
-    prompts = [Prompt(category, f"{category} {i}") for i in range(2) for category in CATEGORIES]
+    prompts = [BenchPrompt(category, f"{category} {i}") for i in range(2) for category in CATEGORIES]
     runs = run_pairs(engine, prompts, params, lambda line: None)
     report = report_of(runs)
     assert report["overall"]["identical"] == report["overall"]["prompts"] == 12
@@ -82,7 +82,7 @@ def test_pairs_are_identical_and_the_figures_add_up(rule: Rule, temperature: flo
 def test_the_margin_is_the_distance_of_the_two_best_logits_where_texts_part() -> None:
     engine = fake_engine(LANGUAGE)
     params = DecodingParams(SamplingParams(seed=3), "ngram", 3, max_new_tokens=30)
-    [run] = run_pairs(engine, [Prompt("qa", "hello")], params, lambda line: None)
+    [run] = run_pairs(engine, [BenchPrompt("qa", "hello")], params, lambda line: None)
     ids = run.plain.ids
     altered = type(run)(run.prompt, run.plain, type(run.spec)((*ids[:7], 999), "", run.spec.summary))
     assert altered.first_difference == 7
@@ -112,7 +112,7 @@ def test_the_order_alternates_and_the_first_run_is_not_counted() -> None:
         return stream(messages, params, conversation)
 
     engine.stream = listening  # type: ignore[method-assign,assignment]
-    prompts = [Prompt("qa", f"p{i}") for i in range(4)]
+    prompts = [BenchPrompt("qa", f"p{i}") for i in range(4)]
     params = DecodingParams(SamplingParams(seed=3), "ngram", 3, max_new_tokens=5)
     assert len(run_pairs(engine, prompts, params, lambda line: None)) == 4
     assert {text for text, _ in asked[:2]}.isdisjoint(p.text for p in prompts)
@@ -124,7 +124,7 @@ def test_the_order_alternates_and_the_first_run_is_not_counted() -> None:
 def test_replies_of_one_token_give_no_figure_and_no_infinity() -> None:
     engine = fake_engine(LANGUAGE)
     params = DecodingParams(SamplingParams(seed=3), "ngram", 3, max_new_tokens=1)
-    report = report_of(run_pairs(engine, [Prompt("qa", "a"), Prompt("rag", "b")], params, lambda line: None))
+    report = report_of(run_pairs(engine, [BenchPrompt("qa", "a"), BenchPrompt("rag", "b")], params, lambda line: None))
     assert report["overall"]["speedup"] is None and report["overall"]["plain_tok_s"] is None
     assert all(math.isfinite(value) for value in report["overall"].values() if value is not None)
     assert "overall" in table(report) and "inf" not in table(report)
@@ -134,7 +134,7 @@ def test_replies_of_one_token_give_no_figure_and_no_infinity() -> None:
 def test_the_baseline_report_compares_probes_with_plain_rounds() -> None:
     engine = fake_engine(LANGUAGE)
     params = DecodingParams(SamplingParams(seed=3), "ngram", 3, max_new_tokens=60)
-    report = pairs.run_baselines(engine, [Prompt("qa", f"hello {i}") for i in range(2)], params, lambda line: None)
+    report = pairs.run_baselines(engine, [BenchPrompt("qa", f"hello {i}") for i in range(2)], params, lambda line: None)
     assert report["prompts"] == 2 and 4 <= report["probes"] <= 2 * 59
     assert report["ratio"] == pytest.approx(report["live_tok_s"] / report["plain_tok_s"])
     engine.close()

@@ -8,19 +8,19 @@ import pytest
 
 from engine.bench.drafts import acceptance, draft_figures, draft_table, foreseen
 from engine.bench.pairs import report_of, run_pairs
-from engine.bench.random_drafter import PROMISING, Useless, UselessEngine
-from engine.cli.prompts import Prompt
+from engine.bench.random_drafter import PROMISING, RandomDrafter, RandomDraftsEngine
+from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, EngineConfig, Rule, SamplingParams
 from engine.drafters.ngram import NgramDrafter
-from engine.drafters.protocol import Offer
+from engine.drafters.protocol import DraftOption
 from engine.events import KReason, Outcome, Round, RoundKind, Source, Token, TokenDecision
-from engine.rng import Dice
-from engine.serving.engine import Pair
+from engine.rng import KeyedRng
+from engine.serving.load_pair import ModelPair
 from tests.fakes import FakeLoaded, FakeNetwork, byte_tokenizer, fake_engine, hashed_logits
 
 LANGUAGE = hashed_logits(257, seed=21)
 GREEDY = SamplingParams(seed=0)
-DICE = Dice(0, Rule.REJECTION)
+DICE = KeyedRng(0, Rule.REJECTION)
 
 
 def round_(
@@ -81,7 +81,7 @@ def test_the_prediction_is_held_against_the_rounds_that_it_was_about() -> None:
 def test_the_report_tells_of_drafts_by_category() -> None:
     engine = fake_engine(lambda ids: LANGUAGE(ids[-1:]))
     params = DecodingParams(SamplingParams(seed=3), "ngram", 3, max_new_tokens=30)
-    runs = run_pairs(engine, [Prompt("qa", "a"), Prompt("rag", "b")], params, lambda line: None)
+    runs = run_pairs(engine, [BenchPrompt("qa", "a"), BenchPrompt("rag", "b")], params, lambda line: None)
     report = report_of(runs)
     assert list(report["drafts"]) == ["qa", "rag", "overall"]
     total = report["drafts"]["overall"]["drafters"]["ngram"]
@@ -94,7 +94,7 @@ def test_the_report_tells_of_drafts_by_category() -> None:
 
 
 def test_a_useless_drafter_keeps_offers_and_counts_and_replaces_tokens() -> None:
-    real, useless = NgramDrafter(), Useless(NgramDrafter(), 50_000, seed=1)
+    real, useless = NgramDrafter(), RandomDrafter(NgramDrafter(), 50_000, seed=1)
     text = [5, 6, 7, 8, 5, 6, 7]
     assert useless.offers(text) == real.offers(text) != ()
     [offer] = useless.offers(text)
@@ -102,13 +102,13 @@ def test_a_useless_drafter_keeps_offers_and_counts_and_replaces_tokens() -> None
     assert len(made.token_ids) == 4 and made.probs is None and all(0 <= i < 50_000 for i in made.token_ids)
     assert made.token_ids != real.propose(offer, text, 3, None, 4, GREEDY, DICE).token_ids
     assert made == useless.propose(offer, text, 3, None, 4, GREEDY, DICE), "the same again"
-    assert made != Useless(NgramDrafter(), 50_000, seed=2).propose(offer, text, 3, None, 4, GREEDY, DICE)
+    assert made != RandomDrafter(NgramDrafter(), 50_000, seed=2).propose(offer, text, 3, None, 4, GREEDY, DICE)
     other = useless.propose(offer, [*text, 8], 3, None, 4, GREEDY, DICE)
     assert not set(other.token_ids) & set(made.token_ids), "other places, other guesses"
 
 
 def test_a_useless_drafter_always_promises_something() -> None:
-    useless = Useless(NgramDrafter(), 300, seed=1)
+    useless = RandomDrafter(NgramDrafter(), 300, seed=1)
     assert useless.offers([1, 2, 3]) == (PROMISING,)
     assert len(useless.propose(PROMISING, [1, 2, 3], 1, None, 5, GREEDY, DICE).token_ids) == 5
 
@@ -126,17 +126,17 @@ class Hesitant(NgramDrafter):
 
 
 def test_a_useless_drafter_stops_where_the_real_one_stops_and_is_as_sure() -> None:
-    useless = Useless(Hesitant(), 300, seed=1)
-    made = useless.propose(Offer("head", "head"), [1, 2], 1, None, 9, GREEDY, DICE, lambda sure: len(sure) < 3)
+    useless = RandomDrafter(Hesitant(), 300, seed=1)
+    made = useless.propose(DraftOption("head", "head"), [1, 2], 1, None, 9, GREEDY, DICE, lambda sure: len(sure) < 3)
     assert len(made.token_ids) == 3 and made.confidences == (0.9, 0.9, 0.9)
 
 
 @pytest.fixture
-def engine() -> Iterator[UselessEngine]:
-    def load(config: EngineConfig, progress: object) -> Pair:
-        return Pair(FakeLoaded(FakeNetwork(257, lambda ids: LANGUAGE(ids[-1:])), byte_tokenizer()))  # type: ignore[arg-type]
+def engine() -> Iterator[RandomDraftsEngine]:
+    def load(config: EngineConfig, progress: object) -> ModelPair:
+        return ModelPair(FakeLoaded(FakeNetwork(257, lambda ids: LANGUAGE(ids[-1:])), byte_tokenizer()))  # type: ignore[arg-type]
 
-    made = UselessEngine(EngineConfig(), 0, load)
+    made = RandomDraftsEngine(EngineConfig(), 0, load)
     made.wait_ready(60)
     yield made
     made.close()
@@ -145,10 +145,10 @@ def engine() -> Iterator[UselessEngine]:
 @pytest.mark.parametrize("k", [3, None])
 @pytest.mark.parametrize(("rule", "temperature"), [(Rule.REJECTION, 0.0), (Rule.SHARED_NOISE, 1.0)])
 def test_useless_guesses_are_tested_refused_and_leave_the_text(
-    engine: UselessEngine, k: int | None, rule: Rule, temperature: float
+    engine: RandomDraftsEngine, k: int | None, rule: Rule, temperature: float
 ) -> None:
     params = DecodingParams(SamplingParams(temperature=temperature, seed=3), "auto", k, rule, 120)
-    runs = run_pairs(engine, [Prompt("qa", f"p{i}") for i in range(3)], params, lambda line: None)
+    runs = run_pairs(engine, [BenchPrompt("qa", f"p{i}") for i in range(3)], params, lambda line: None)
     assert all(run.first_difference is None for run in runs)
     [found] = report_of(runs)["drafts"]["overall"]["drafters"].values()
     assert found["tested"] > 3 and found["acceptance"] < 0.1

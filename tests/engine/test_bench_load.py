@@ -13,7 +13,7 @@ from engine.bench import __main__ as bench
 from engine.bench import load
 from engine.lab.conclusions import conclusion, crossover
 from engine.lab.records import loads
-from engine.lab.results import PLAIN, SPECULATIVE, Name, Point
+from engine.lab.results import PLAIN, SPECULATIVE, ExperimentName, Point
 from tests.fake_engine import FakeEngine, measured
 
 
@@ -34,16 +34,19 @@ def test_it_runs_all_experiments_and_writes_what_the_page_reads(
 ) -> None:
     out = tmp_path / "out.json"
     assert bench.main(["load", "--repeats", "2", "--json", str(out)]) == 0
-    assert loads(out.read_text()) == tuple(measured(name) for name in Name)
-    assert [(asked.name, asked.repeats) for asked in engine.experimented] == [(name, 2) for name in Name]
+    assert loads(out.read_text()) == tuple(measured(name) for name in ExperimentName)
+    assert [(asked.name, asked.repeats) for asked in engine.experimented] == [(name, 2) for name in ExperimentName]
     printed = capsys.readouterr()
-    assert all(conclusion(measured(name)) in printed.out for name in Name)
+    assert all(conclusion(measured(name)) in printed.out for name in ExperimentName)
     assert "1/" in printed.err and "left" in printed.err
 
 
 def test_only_some_and_the_drafter_that_was_asked_for(engine: FakeEngine) -> None:
     assert bench.main(["load", "--only", "rows", "k", "--drafter", "ngram"]) == 0
-    assert [(asked.name, asked.drafter) for asked in engine.experimented] == [(Name.ROWS, "ngram"), (Name.K, "ngram")]
+    assert [(asked.name, asked.drafter) for asked in engine.experimented] == [
+        (ExperimentName.ROWS, "ngram"),
+        (ExperimentName.K, "ngram"),
+    ]
 
 
 def test_what_fails_is_told_in_a_sentence(engine: FakeEngine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,12 +79,12 @@ def test_the_crossover_lies_where_the_lines_meet() -> None:
     [((1.5, 1.25, 0.75), "at about 3.0 users"), ((1.5, 1.2), "still pays with 2"), ((0.9, 0.8), "does not pay")],
 )
 def test_the_conclusion_follows_the_points(ratios: tuple[float, ...], words: str) -> None:
-    result = replace(measured(Name.RATE), points=tuple(rate(*ratios)))
+    result = replace(measured(ExperimentName.RATE), points=tuple(rate(*ratios)))
     assert words in conclusion(result) and f"{ratios[-1]:.2f} times with" in conclusion(result)
 
 
-@pytest.mark.parametrize("name", list(Name))
-def test_too_few_points_conclude_nothing_and_break_nothing(name: Name) -> None:
+@pytest.mark.parametrize("name", list(ExperimentName))
+def test_too_few_points_conclude_nothing_and_break_nothing(name: ExperimentName) -> None:
     assert "Too little" in conclusion(replace(measured(name), points=()))
     whole = measured(name)
     for count in range(1, len(whole.points)):

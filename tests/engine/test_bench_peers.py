@@ -18,8 +18,8 @@ import transformers
 from engine.bench import __main__ as bench
 from engine.bench import llama_server, peers, transformers_peer
 from engine.bench.llama_server import serving
-from engine.bench.turn import Job, Peer, Turn
-from engine.cli.prompts import Prompt
+from engine.bench.turn import Job, Peer, PeerTurn
+from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, SamplingParams
 from engine.errors import EngineError
 from engine.serving.engine import Engine
@@ -27,8 +27,8 @@ from tests.fakes import fake_engine, hashed_logits
 
 ANY = hashed_logits(257, seed=21)
 PARAMS = DecodingParams(SamplingParams(seed=0), "ngram", 3, max_new_tokens=9, probe_every=0)
-PROMPTS = [Prompt("qa", f"prompt {i}") for i in range(4)]
-JOB = Job(Prompt("qa", "p"), [5, 6, 7, 5, 6, 7, 5, 6], 10)
+PROMPTS = [BenchPrompt("qa", f"prompt {i}") for i in range(4)]
+JOB = Job(BenchPrompt("qa", "p"), [5, 6, 7, 5, 6, 7, 5, 6], 10)
 
 
 def LANGUAGE(ids: tuple[int, ...]) -> np.ndarray:
@@ -50,10 +50,10 @@ def engine() -> Iterator[Engine]:
 def steady(name: str, log: list[str], seconds: float, extra: int = 0) -> Peer:
     """Takes so many seconds for each token after the first."""
 
-    def play(job: Job) -> Turn:
+    def play(job: Job) -> PeerTurn:
         log.append(f"{name} {job.prompt.text}")
         tokens = job.tokens + (extra if job.prompt.text == "prompt 1" else 0)
-        return Turn(tokens, tokens - 1, (tokens - 1) * seconds)
+        return PeerTurn(tokens, tokens - 1, (tokens - 1) * seconds)
 
     return Peer(name, f"how {name} runs", play)
 
@@ -87,10 +87,10 @@ def test_a_prompt_with_another_number_of_tokens_counts_for_nobody(engine: Engine
 
 
 def test_a_peer_that_fails_leaves_and_the_others_go_on(engine: Engine) -> None:
-    def play(job: Job) -> Turn:
+    def play(job: Job) -> PeerTurn:
         if job.prompt.text == "prompt 2":
             raise EngineError("It broke.")
-        return Turn(job.tokens, job.tokens - 1, 1.0)
+        return PeerTurn(job.tokens, job.tokens - 1, 1.0)
 
     racing = [Peer("llama_cpp", "", play), steady("transformers_fp32", [], 0.5)]
     lines: list[str] = []
@@ -102,10 +102,10 @@ def test_a_peer_that_fails_leaves_and_the_others_go_on(engine: Engine) -> None:
 
 
 def test_ctrl_c_ends_the_race_with_what_there_is(engine: Engine) -> None:
-    def play(job: Job) -> Turn:
+    def play(job: Job) -> PeerTurn:
         if job.prompt.text == "prompt 2":
             raise KeyboardInterrupt
-        return Turn(job.tokens, job.tokens - 1, 1.0)
+        return PeerTurn(job.tokens, job.tokens - 1, 1.0)
 
     lines: list[str] = []
     race = peers.run_race(engine, [Peer("llama_cpp", "", play)], PROMPTS, PARAMS, lines.append, rest_s=0.0)
@@ -119,8 +119,10 @@ def test_a_reply_ends_where_it_would_by_itself() -> None:
     long = peers.natural_job(stopping, PROMPTS[0], DecodingParams(PARAMS.sampling, "ngram", 3, max_new_tokens=300))
     assert job is not None and job.tokens == 9 and bytes(job.ids) == b"<user>prompt 0\n<assistant>"
     assert long is not None and long.tokens == 41 - len(job.ids) + 1
-    assert peers.natural_job(stopping, Prompt("qa", "x" * 60), PARAMS) is None, "an end at once leaves nothing to time"
-    assert peers.natural_job(stopping, Prompt("qa", "x" * 6000), PARAMS) is None, "too long for the context"
+    assert peers.natural_job(stopping, BenchPrompt("qa", "x" * 60), PARAMS) is None, (
+        "an end at once leaves nothing to time"
+    )
+    assert peers.natural_job(stopping, BenchPrompt("qa", "x" * 6000), PARAMS) is None, "too long for the context"
     stopping.close()
 
 
@@ -171,7 +173,7 @@ def written(folder: Path) -> list[object]:
 
 def test_the_servers_own_clock_counts_and_the_server_is_ended(tmp_path: Path) -> None:
     with serving(program(tmp_path), Path("model.gguf"), 2, llama_server.NGRAM) as server:
-        assert server.play(JOB) == Turn(10, 9, pytest.approx(0.18))  # type: ignore[arg-type]
+        assert server.play(JOB) == PeerTurn(10, 9, pytest.approx(0.18))  # type: ignore[arg-type]
         assert server.process.poll() is None
     assert server.process.poll() is not None
     (pid, options), wanted = written(tmp_path)  # type: ignore[misc]
@@ -265,7 +267,7 @@ def test_arrivals_count_from_the_first_after_the_prompt(monkeypatch: pytest.Monk
     arrivals = transformers_peer.Arrivals()
     for count in (100, 2, 1, 4):  # a prompt, then what came of each round
         arrivals.put(torch.zeros(count))
-    assert arrivals.turn() == Turn(7, 5, 2.0)
+    assert arrivals.turn() == PeerTurn(7, 5, 2.0)
 
 
 def test_the_quicker_number_format_is_found_by_trying(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,9 +279,9 @@ def test_the_quicker_number_format_is_found_by_trying(monkeypatch: pytest.Monkey
 
     models = {"bfloat16": Sized(), "float32": Sized()}
 
-    def play(model: Sized, job: Job, lookup: int) -> Turn:
+    def play(model: Sized, job: Job, lookup: int) -> PeerTurn:
         assert max(job.ids) < 50 and lookup == 5
-        return Turn(24, 20, 2.0 if model is models["bfloat16"] else 1.0)
+        return PeerTurn(24, 20, 2.0 if model is models["bfloat16"] else 1.0)
 
     monkeypatch.setattr(transformers_peer, "play", play)
     assert transformers_peer.quicker(models, 5) == "float32"

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from engine.bench import __main__ as bench
 from engine.bench import race
-from engine.bench.pairs import Reply, reply_of
+from engine.bench.pairs import BenchReply, reply_of
 from engine.bench.race import COLUMNS, Trio, figures, report_of, run_trios, table
-from engine.cli.prompts import CATEGORIES, Prompt
+from engine.cli.prompts import CATEGORIES, BenchPrompt
 from engine.config import DecodingParams, Message, SamplingParams
 from engine.errors import EngineError
 from engine.events import Finished, FinishReason, Round
@@ -52,7 +52,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     made.close()
 
 
-def made_up(k: int, slower: float = 1.0) -> Reply:
+def made_up(k: int, slower: float = 1.0) -> BenchReply:
     """Plain rounds of 10 ms for k = 0, whose every time is stretched."""
     events = play(Script(), DecodingParams(SamplingParams(seed=1), "ngram", k, probe_every=0))
     return reply_of([replace(e, total_s=e.total_s * slower) if isinstance(e, Round) else e for e in events])
@@ -60,7 +60,7 @@ def made_up(k: int, slower: float = 1.0) -> Reply:
 
 def trio(raced: tuple[float, float] = (1.0, 1.0), alone: tuple[float, float] = (1.0, 1.0)) -> Trio:
     lanes = [tuple(made_up(k, slower) for k, slower in zip((0, 3), both, strict=True)) for both in (raced, alone)]
-    return Trio(Prompt("qa", "p"), *lanes)  # type: ignore[arg-type]
+    return Trio(BenchPrompt("qa", "p"), *lanes)  # type: ignore[arg-type]
 
 
 @given(st.tuples(*[st.floats(0.5, 2.0)] * 4))
@@ -89,7 +89,7 @@ def test_a_report_has_geometric_means_and_counts_what_is_near() -> None:
 
 def test_a_reply_of_one_token_leaves_nothing_to_time_and_no_mean_to_spoil() -> None:
     short = reply_of(play(Script(), replace(PARAMS, max_new_tokens=1)))
-    lone = Trio(Prompt("qa", "p"), (short, short), (short, short))
+    lone = Trio(BenchPrompt("qa", "p"), (short, short), (short, short))
     assert set(figures(lone).values()) == {None}
     assert report_of([lone, trio()])["overall"]["prompts"] == 1 and "-" in table(report_of([lone]))
     assert report_of([])["overall"]["race_speedup"] is None and table(report_of([]))
@@ -109,7 +109,7 @@ def test_each_prompt_is_raced_and_played_alone_and_the_order_changes(engine: Eng
         return raced(messages, params, conversation)
 
     engine.stream, engine.race = streaming, racing  # type: ignore[method-assign,assignment]
-    trios = run_trios(engine, [Prompt("qa", f"p{i}") for i in range(3)], PARAMS, lambda line: None)
+    trios = run_trios(engine, [BenchPrompt("qa", f"p{i}") for i in range(3)], PARAMS, lambda line: None)
     assert asked[0][1] == "race" and [k for _, k in asked[1:]] == [0, 3, "race", 3, "race", 0, "race", 0, 3]
     for found in trios:
         assert len({found.raced[0].ids, found.raced[1].ids, found.alone[0].ids, found.alone[1].ids}) == 1
@@ -158,7 +158,7 @@ def test_a_lane_that_breaks_ends_the_benchmark_with_a_sentence(engine: Engine, m
         stream.put(Finished(FinishReason.ERROR, "", (), "It broke."))
     monkeypatch.setattr(engine, "race", lambda *_: broken)
     with pytest.raises(EngineError, match="It broke"):
-        race.race(engine, Prompt("qa", "p"), PARAMS)
+        race.race(engine, BenchPrompt("qa", "p"), PARAMS)
 
 
 def test_nobody_to_draft_is_said_at_once(engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,13 +16,14 @@ from engine.bench import __main__ as bench
 from engine.bench import options, replies
 from engine.bench.pairs import run_baselines, run_pairs
 from engine.bench.profile import PARTS, cost_table, costs, costs_of, sampling_share
-from engine.bench.random_drafter import UselessEngine
-from engine.cli.progress import Pace, written
-from engine.cli.prompts import CATEGORIES, Prompt
+from engine.bench.random_drafter import RandomDraftsEngine
+from engine.cli.progress import TimeLeft, written
+from engine.cli.prompts import CATEGORIES, BenchPrompt
 from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
 from engine.errors import EngineError
 from engine.events import Round, RoundKind
-from engine.serving.engine import Engine, Pair
+from engine.serving.engine import Engine
+from engine.serving.load_pair import ModelPair
 from engine.serving.stream import Stream
 from tests.fake_engine import Script, play
 from tests.fakes import fake_engine, hashed_logits
@@ -67,7 +68,7 @@ def test_several_k_share_one_plain_reply(engine: Engine) -> None:
         return stream(messages, params, conversation)
 
     engine.stream = listening  # type: ignore[method-assign,assignment]
-    prompts = [Prompt("qa", f"p{i}") for i in range(2)]
+    prompts = [BenchPrompt("qa", f"p{i}") for i in range(2)]
     runs = run_pairs(engine, prompts, PARAMS, lambda line: None, (3, 7))
     assert [(run.prompt.text, run.k) for run in runs] == [("p0", 3), ("p0", 7), ("p1", 3), ("p1", 7)]
     assert runs[0].plain is runs[1].plain and runs[0].first_difference is None
@@ -87,7 +88,7 @@ def test_ctrl_c_leaves_the_figures_of_what_was_done(engine: Engine) -> None:
 
     engine.stream = interrupted  # type: ignore[method-assign,assignment]
     lines: list[str] = []
-    runs = run_pairs(engine, [Prompt("qa", f"p{i}") for i in range(5)], PARAMS, lines.append)
+    runs = run_pairs(engine, [BenchPrompt("qa", f"p{i}") for i in range(5)], PARAMS, lines.append)
     assert [run.prompt.text for run in runs] == ["p0", "p1"]
     assert "interrupted" in lines[-1] and "2 of 5" in lines[-1]
 
@@ -154,7 +155,7 @@ def test_a_drawn_text_is_not_said_to_be_the_same(
 
 def test_a_baseline_leaves_out_what_does_not_fit(engine: Engine) -> None:
     lines: list[str] = []
-    prompts = [Prompt("qa", "short"), Prompt("rag", "x" * 5000)]
+    prompts = [BenchPrompt("qa", "short"), BenchPrompt("rag", "x" * 5000)]
     assert run_baselines(engine, prompts, PARAMS, lines.append)["prompts"] == 1
     assert "left out" in lines[-1]
 
@@ -203,7 +204,7 @@ def test_costs_are_means_and_their_shares_make_a_whole() -> None:
 
 
 def test_costs_keep_speculative_and_plain_rounds_apart(engine: Engine) -> None:
-    runs = run_pairs(engine, [Prompt("qa", f"p{i}") for i in range(3)], PARAMS, lambda line: None, (3, 7))
+    runs = run_pairs(engine, [BenchPrompt("qa", f"p{i}") for i in range(3)], PARAMS, lambda line: None, (3, 7))
     found = costs_of(runs)
     plain, spec, drafted = found["plain"], found["speculative"], found["drafted"]
     assert plain is not None and spec is not None and drafted is not None
@@ -220,7 +221,7 @@ def test_costs_keep_speculative_and_plain_rounds_apart(engine: Engine) -> None:
 def test_progress_says_how_long_it_will_take() -> None:
     now = iter([100.0, 110.0, 130.0, 140.0])
     lines: list[str] = []
-    pace = Pace(4, lines.append, lambda: next(now))
+    pace = TimeLeft(4, lines.append, lambda: next(now))
     pace(1, "a")
     pace(3, "b")
     pace(4, "c")
@@ -264,7 +265,7 @@ def test_what_is_loaded_and_what_is_asked_of_it(command: str, asked: list[str], 
 def test_the_engine_gets_what_was_named(drafter: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Engine] = []
 
-    def fail(config: EngineConfig, progress: object) -> Pair:
+    def fail(config: EngineConfig, progress: object) -> ModelPair:
         raise EngineError("It is not here.")
 
     monkeypatch.setattr("engine.serving.engine.load_pair", fail)
@@ -273,7 +274,7 @@ def test_the_engine_gets_what_was_named(drafter: str, monkeypatch: pytest.Monkey
     with pytest.raises(EngineError, match="not here"), options.engine_of(args):
         pass
     assert made[0].config.drafter == ("auto" if drafter == "useless" else drafter)
-    assert isinstance(made[0], UselessEngine) == (drafter == "useless")
+    assert isinstance(made[0], RandomDraftsEngine) == (drafter == "useless")
 
 
 def test_a_list_of_k_that_is_none_names_the_option(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import transformers
 
 from engine.bench import __main__ as bench
 from engine.bench import contexts, rows
-from engine.cli.prompts import Prompt
+from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, Message, SamplingParams
 from engine.loading import load as loading
 from engine.networks.llama_shape import LlamaShape
@@ -110,7 +110,7 @@ def test_weights_that_one_forward_reads_count_once() -> None:
 
 def test_a_long_prompt_has_the_tokens_that_were_asked_for() -> None:
     engine = fake_engine(LANGUAGE)
-    prompts = [Prompt("qa", "one two three"), Prompt("rag", "four five")]
+    prompts = [BenchPrompt("qa", "one two three"), BenchPrompt("rag", "four five")]
     for tokens in (100, 500, 2000):
         prompt = contexts.long_prompt(engine, prompts, tokens, 1)
         assert tokens - 6 <= engine.count_tokens([Message("user", prompt.text)]) <= tokens
@@ -132,7 +132,7 @@ def test_contexts_run_in_turn_and_read_each_prompt_once(monkeypatch: pytest.Monk
     engine.stream = listening  # type: ignore[method-assign,assignment]
     params = DecodingParams(SamplingParams(seed=0), "ngram", 3, max_new_tokens=8, probe_every=0)
     lines: list[str] = []
-    prompts = [Prompt("qa", "a b c d"), Prompt("qa", "e f g h")]
+    prompts = [BenchPrompt("qa", "a b c d"), BenchPrompt("qa", "e f g h")]
     runs = contexts.measure(engine, prompts, params, 2, lines.append)
     assert [len(found) for found in runs.values()] == [2, 2] and list(runs) == [100, 300], "5,000 do not fit into 4,096"
     assert "5000 is left out" in lines[0]

@@ -15,13 +15,14 @@ import torch
 from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
 from engine.errors import Busy, LoadError, NotReady
 from engine.events import Finished, FinishReason
-from engine.lab import Name
+from engine.lab import ExperimentName
 from engine.lab.results import Failed
 from engine.serving import engine as module
-from engine.serving.engine import Engine, Pair, State
-from engine.serving.served_pair import Serving
+from engine.serving.engine import Engine, State
+from engine.serving.load_pair import ModelPair
+from engine.serving.served_pair import ServedPair
 from engine.serving.stream import Stream
-from engine.serving.swap import Change, ChangePhase
+from engine.serving.swap import Swap, SwapPhase
 from tests.fakes import FakeLoaded, FakeNetwork, LogitsOf, byte_tokenizer, finished, hashed_logits, noisy, say
 
 LANGUAGES = {name: hashed_logits(257, seed) for seed, name in enumerate(("old", "new"))}
@@ -40,7 +41,7 @@ class World:
         self.engine = Engine(EngineConfig("old"), self.load)
         assert self.engine.wait_ready(60).state is State.READY
 
-    def load(self, config: EngineConfig, progress: Callable[[str, float | None], None]) -> Pair:
+    def load(self, config: EngineConfig, progress: Callable[[str, float | None], None]) -> ModelPair:
         progress("load", 0.5)
         self.loaded.append(config.target)
         if gate := self.held.get(config.target):
@@ -63,7 +64,7 @@ class World:
         draft = (
             FakeLoaded(FakeNetwork(257, noisy(speaks, 257, 0.5)), byte_tokenizer()) if config.drafter == "m" else None
         )
-        return Pair(target, draft)  # type: ignore[arg-type]
+        return ModelPair(target, draft)  # type: ignore[arg-type]
 
     def ask(self, prompt: str = "hello", n: int = 30, drafter: str = "auto", conversation: str = "") -> Stream:
         params = DecodingParams(SamplingParams(seed=1), drafter, max_new_tokens=n)
@@ -79,7 +80,7 @@ class World:
     def text(self, prompt: str = "hello") -> str:
         return finished(list(self.ask(prompt))).text
 
-    def settled(self, change: Change) -> ChangePhase:
+    def settled(self, change: Swap) -> SwapPhase:
         return change.wait(60).phase
 
 
@@ -93,20 +94,20 @@ def world():  # type: ignore[no-untyped-def]
     made.engine.close()
 
 
-def until(phase: ChangePhase, change: Change) -> None:
+def until(phase: SwapPhase, change: Swap) -> None:
     with change._changed:
         assert change._changed.wait_for(lambda: change.status().phase is phase, 60)
 
 
 def test_the_next_reply_is_the_new_pairs_and_its_facts_too(world: World) -> None:
     before = world.text()
-    assert world.settled(world.engine.change(EngineConfig("new", drafter="m"))) is ChangePhase.DONE
+    assert world.settled(world.engine.change(EngineConfig("new", drafter="m"))) is SwapPhase.DONE
     facts = world.engine.facts()
     assert (facts.target, facts.pair, world.engine.config.target) == ("new", 2, "new")
     assert "draft_model" in facts.drafters
     after = world.text()
     assert after != before
-    assert world.settled(world.engine.change(EngineConfig("old"))) is ChangePhase.DONE
+    assert world.settled(world.engine.change(EngineConfig("old"))) is SwapPhase.DONE
     assert world.text() == before and world.engine.facts().pair == 3
     assert world.loaded == ["old", "new", "old"]
 
@@ -116,12 +117,12 @@ def test_a_running_reply_is_written_to_its_end_by_the_pair_that_began_it(world: 
     world.pause.clear()
     running = world.writing()
     change = world.engine.change(EngineConfig("new"))
-    until(ChangePhase.WAITING, change)
+    until(SwapPhase.WAITING, change)
     late = world.ask()  # read by the old pair, written by the new
     assert world.engine.facts().target == "old"
     world.pause.set()
     assert finished(list(running)).text == alone
-    assert world.settled(change) is ChangePhase.DONE
+    assert world.settled(change) is SwapPhase.DONE
     assert finished(list(late)).text == world.text() != alone
 
 
@@ -129,11 +130,11 @@ def test_replies_go_on_while_the_other_pair_is_loaded(world: World) -> None:
     world.held["new"] = threading.Event()
     change = world.engine.change(EngineConfig("new"))
     assert world.reached.wait(60)
-    assert world.text() and change.status().phase is ChangePhase.LOADING and change.status().fraction == 0.5
+    assert world.text() and change.status().phase is SwapPhase.LOADING and change.status().fraction == 0.5
     with pytest.raises(Busy):
         world.engine.change(EngineConfig("new"))
     world.held["new"].set()
-    assert world.settled(change) is ChangePhase.DONE
+    assert world.settled(change) is SwapPhase.DONE
 
 
 @pytest.mark.parametrize("error", [LoadError("There is no model new."), RuntimeError("shape"), MemoryError("none")])
@@ -143,14 +144,14 @@ def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_as_it_was(world: World,
     before = world.text()
     world.fails["new"] = error
     change = world.engine.change(EngineConfig("new"))
-    assert world.settled(change) is ChangePhase.FAILED
+    assert world.settled(change) is SwapPhase.FAILED
     message = change.status().message
     assert message == str(error) if isinstance(error, LoadError) else type(error).__name__ in message
     assert world.engine.facts().target == world.engine.config.target == "old" and world.engine.facts().pair == 1
     assert world.engine._serving.pool is caches and caches.nbytes  # and its conversations are remembered
     assert world.text() == before
     del world.fails["new"]
-    assert world.settled(world.engine.change(EngineConfig("new"))) is ChangePhase.DONE
+    assert world.settled(world.engine.change(EngineConfig("new"))) is SwapPhase.DONE
 
 
 def test_a_pair_whose_first_pass_breaks_leaves_the_old_one_in_use(
@@ -162,7 +163,7 @@ def test_a_pair_whose_first_pass_breaks_leaves_the_old_one_in_use(
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(module, "begin", breaks)
-    assert world.settled(world.engine.change(EngineConfig("new"))) is ChangePhase.FAILED
+    assert world.settled(world.engine.change(EngineConfig("new"))) is SwapPhase.FAILED
     assert world.text() == before and world.engine.status().state is State.READY
 
 
@@ -183,7 +184,7 @@ def test_a_pair_that_does_not_begin_leaves_torch_the_threads_of_the_old_one(
 
     serving.pair.target.network.logits_of = speaks
     monkeypatch.setattr(module, "begin", breaks)
-    assert world.settled(world.engine.change(EngineConfig("new"))) is ChangePhase.FAILED
+    assert world.settled(world.engine.change(EngineConfig("new"))) is SwapPhase.FAILED
     world.text()
     assert set(used) == {2}
 
@@ -192,7 +193,7 @@ def test_a_request_that_comes_just_after_it_was_read_is_read_again_by_the_new_pa
     stream, before = Stream(), world.text()
     params = DecodingParams(SamplingParams(seed=1), max_new_tokens=30)
     job = world.engine._job(say("hello"), params, "", [stream])
-    assert world.settled(world.engine.change(EngineConfig("new"))) is ChangePhase.DONE
+    assert world.settled(world.engine.change(EngineConfig("new"))) is SwapPhase.DONE
     world.engine._submit(job)
     assert finished(list(stream)).text == world.text() != before
 
@@ -203,20 +204,20 @@ def test_whatever_breaks_when_a_request_is_read_again_ends_that_request_alone(
     world.pause.clear()
     running = world.writing()
     change = world.engine.change(EngineConfig("new"))
-    until(ChangePhase.WAITING, change)
+    until(SwapPhase.WAITING, change)
     late = world.ask("no")
-    request = Serving.request
+    request = ServedPair.request
 
-    def refuses(serving: Serving, messages: Sequence[Message], params: DecodingParams) -> object:
+    def refuses(serving: ServedPair, messages: Sequence[Message], params: DecodingParams) -> object:
         if messages[-1].content == "no":
             raise ZeroDivisionError
         return request(serving, messages, params)
 
-    monkeypatch.setattr(Serving, "request", refuses)
+    monkeypatch.setattr(ServedPair, "request", refuses)
     world.pause.set()
     list(running)
     assert finished(list(late)).reason is FinishReason.ERROR
-    assert world.settled(change) is ChangePhase.DONE and world.text()
+    assert world.settled(change) is SwapPhase.DONE and world.text()
 
 
 def test_of_the_pairs_that_were_in_use_nothing_is_left(world: World) -> None:
@@ -224,7 +225,7 @@ def test_of_the_pairs_that_were_in_use_nothing_is_left(world: World) -> None:
     for name in ("new", "old") * 3:
         world.text()
         gone.append(weakref.ref(world.engine._serving.pair.target))
-        assert world.settled(world.engine.change(EngineConfig(name))) is ChangePhase.DONE
+        assert world.settled(world.engine.change(EngineConfig(name))) is SwapPhase.DONE
     world.text()
     gc.collect()
     assert [ref() for ref in gone] == [None] * 6
@@ -236,12 +237,12 @@ def test_called_off_while_it_loads_it_is_over_at_once_and_its_load_is_thrown_awa
     change = world.engine.change(EngineConfig("new"))
     assert world.reached.wait(60)
     change.cancel()
-    assert change.status().phase is ChangePhase.CANCELLED
+    assert change.status().phase is SwapPhase.CANCELLED
     again = world.engine.change(EngineConfig("old"))  # waits for the load that nobody wants any more
     world.held["new"].set()
-    assert world.settled(again) is ChangePhase.DONE
+    assert world.settled(again) is SwapPhase.DONE
     change.cancel()
-    assert change.status().phase is ChangePhase.CANCELLED and world.engine.facts().pair == 2
+    assert change.status().phase is SwapPhase.CANCELLED and world.engine.facts().pair == 2
     assert world.text() == before
 
 
@@ -249,21 +250,21 @@ def test_called_off_while_it_waits_for_a_reply(world: World) -> None:
     world.pause.clear()
     running = world.writing()
     change = world.engine.change(EngineConfig("new"))
-    until(ChangePhase.WAITING, change)
+    until(SwapPhase.WAITING, change)
     late = world.ask("another")
     change.cancel()
     world.pause.set()
     assert finished(list(running)).reason is FinishReason.LENGTH
     assert finished(list(late)).text == world.text("another")
-    assert world.engine.facts().target == "old" and change.status().phase is ChangePhase.CANCELLED
+    assert world.engine.facts().target == "old" and change.status().phase is SwapPhase.CANCELLED
 
 
 def test_a_waiting_request_for_a_drafter_that_has_gone_is_drafted_by_what_there_is(world: World) -> None:
-    assert world.settled(world.engine.change(EngineConfig("new", drafter="m"))) is ChangePhase.DONE
+    assert world.settled(world.engine.change(EngineConfig("new", drafter="m"))) is SwapPhase.DONE
     world.pause.clear()
     running = world.writing()
     change = world.engine.change(EngineConfig("old"))
-    until(ChangePhase.WAITING, change)
+    until(SwapPhase.WAITING, change)
     late = world.ask(drafter="draft_model")
     world.pause.set()
     list(running)
@@ -274,11 +275,11 @@ def test_an_experiment_that_waited_says_that_it_is_of_the_past(world: World) -> 
     world.pause.clear()
     running = world.writing()
     change = world.engine.change(EngineConfig("new"))
-    until(ChangePhase.WAITING, change)
-    reports = world.engine.experiment(Name.LENGTH)
+    until(SwapPhase.WAITING, change)
+    reports = world.engine.experiment(ExperimentName.LENGTH)
     world.pause.set()
     list(running)
-    assert world.settled(change) is ChangePhase.DONE
+    assert world.settled(change) is SwapPhase.DONE
     last = list(reports)[-1]
     assert isinstance(last, Failed) and "once more" in last.message
     assert world.text()
@@ -310,7 +311,7 @@ def test_where_memory_is_short_the_old_pair_goes_first(short: Short) -> None:
     with pytest.raises(NotReady):
         short.ask()
     short.held["new"].set()
-    assert short.settled(change) is ChangePhase.DONE
+    assert short.settled(change) is SwapPhase.DONE
     assert short.engine.facts().target == "new" and short.text()
 
 
@@ -326,7 +327,7 @@ def test_where_it_made_room_for_nothing_it_is_loaded_again(short: Short, called_
         change.cancel()
         assert not change.status().over  # not before the old one is back
     short.held["new"].set()
-    assert short.settled(change) is (ChangePhase.CANCELLED if called_off else ChangePhase.FAILED)
+    assert short.settled(change) is (SwapPhase.CANCELLED if called_off else SwapPhase.FAILED)
     assert short.engine.status().state is State.READY and short.engine.facts().target == "old"
     assert short.text() == before and short.loaded == ["old", "new", "old"]
 
@@ -337,7 +338,7 @@ def test_where_not_even_the_old_one_can_be_loaded_again_everybody_is_told(short:
     assert short.reached.wait(60)
     short.fails = {"new": LoadError("It is damaged."), "old": LoadError("The disk is gone.")}
     short.held["new"].set()
-    assert short.settled(change) is ChangePhase.FAILED and change.status().message == "It is damaged."
+    assert short.settled(change) is SwapPhase.FAILED and change.status().message == "It is damaged."
     assert short.engine.status().state is State.FAILED and short.engine.status().message == "The disk is gone."
 
 
@@ -347,7 +348,7 @@ def test_where_memory_is_short_nothing_of_the_old_pair_is_held_while_the_other_i
     running = short.writing()
     old = weakref.ref(short.engine._serving.pair.target)
     change = short.engine.change(EngineConfig("new"))
-    until(ChangePhase.WAITING, change)
+    until(SwapPhase.WAITING, change)
     late = short.ask()
     short.pause.set()
     list(running)
@@ -355,19 +356,19 @@ def test_where_memory_is_short_nothing_of_the_old_pair_is_held_while_the_other_i
     gc.collect()
     assert old() is None
     short.held["new"].set()
-    assert finished(list(late)).text == short.text() and short.settled(change) is ChangePhase.DONE
+    assert finished(list(late)).text == short.text() and short.settled(change) is SwapPhase.DONE
 
 
 def test_one_that_will_have_to_make_room_can_be_called_off_while_it_waits(short: Short) -> None:
     short.pause.clear()
     running = short.writing()
     change = short.engine.change(EngineConfig("new"))
-    until(ChangePhase.WAITING, change)
+    until(SwapPhase.WAITING, change)
     change.cancel()
     short.pause.set()
     list(running)
-    assert short.settled(change) is ChangePhase.CANCELLED and short.loaded == ["old"]
-    assert short.settled(short.engine.change(EngineConfig("new"))) is ChangePhase.DONE
+    assert short.settled(change) is SwapPhase.CANCELLED and short.loaded == ["old"]
+    assert short.settled(short.engine.change(EngineConfig("new"))) is SwapPhase.DONE
 
 
 @pytest.mark.parametrize("loads", [False, True])
@@ -376,7 +377,7 @@ def test_closing_the_engine_ends_one_that_makes_room_and_loads_nothing_again(sho
     short.held["new"] = threading.Event()
     running = short.writing()
     change = short.engine.change(EngineConfig("new"))
-    until(ChangePhase.WAITING, change)
+    until(SwapPhase.WAITING, change)
     late = short.ask()
     if loads:
         short.pause.set()
@@ -388,7 +389,7 @@ def test_closing_the_engine_ends_one_that_makes_room_and_loads_nothing_again(sho
     short.pause.set()
     short.held["new"].set()
     closing.join(60)
-    assert short.settled(change) is ChangePhase.CANCELLED
+    assert short.settled(change) is SwapPhase.CANCELLED
     assert finished(list(late)).reason is (FinishReason.ERROR if loads else FinishReason.CANCELLED)
     assert finished(list(running)) and short.loaded == ["old", "new"][: 1 + loads]
 
@@ -397,7 +398,7 @@ def test_closing_the_engine_ends_a_change(world: World) -> None:
     world.pause.clear()
     running = world.writing()
     change = world.engine.change(EngineConfig("new"))
-    until(ChangePhase.WAITING, change)
+    until(SwapPhase.WAITING, change)
     world.pause.set()
     world.engine.close()
     assert change.wait(60).over
@@ -407,10 +408,10 @@ def test_closing_the_engine_ends_a_change(world: World) -> None:
         world.engine.change(EngineConfig("new"))
 
 
-@pytest.mark.parametrize("end", [ChangePhase.DONE, ChangePhase.FAILED, ChangePhase.CANCELLED])
-def test_when_it_is_over_it_stays_as_it_is(end: ChangePhase) -> None:
-    change = Change(EngineConfig("new"), lambda: None)
+@pytest.mark.parametrize("end", [SwapPhase.DONE, SwapPhase.FAILED, SwapPhase.CANCELLED])
+def test_when_it_is_over_it_stays_as_it_is(end: SwapPhase) -> None:
+    change = Swap(EngineConfig("new"), lambda: None)
     change.tell(end, message="So it ended.")
-    change.tell(ChangePhase.WAITING)
+    change.tell(SwapPhase.WAITING)
     change.cancel()
     assert (change.status().phase, change.status().message) == (end, "So it ended.")

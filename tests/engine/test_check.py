@@ -26,7 +26,7 @@ from engine.loading.gguf_header import TYPES, read_gguf
 from engine.preflight import check as check_module
 from engine.preflight import model_files
 from engine.preflight.check import Report, card, check
-from engine.preflight.diagnostics import SENTENCES, Verdict, found
+from engine.preflight.diagnostics import SENTENCES, FitLevel, diagnostic
 from engine.preflight.headers import read_headers
 from engine.preflight.memory import Machine
 from engine.preflight.supported import SINKS, STATEFUL, TRANSFORMERS
@@ -192,7 +192,7 @@ def test_a_finding_is_made_where_it_is_true(code: str, home: Path) -> None:
     made = next((finding for finding in report.findings if finding.code == code), None)
     assert made is not None, report.findings
     assert made.level is SENTENCES[code].level
-    assert report.verdict is max((f.level for f in report.findings), key=list(Verdict).index)
+    assert report.verdict is max((f.level for f in report.findings), key=list(FitLevel).index)
     assert all(made.message and "{" not in f.message + f.advice for f in report.findings)
     assert tuple(name for name, _ in made.values) == tuple(dict(made.values)) and set(SENTENCES[code].fields) == set(
         dict(made.values)
@@ -207,18 +207,18 @@ def test_every_sentence_is_said_somewhere() -> None:
 def test_what_cannot_be_says_what_to_try() -> None:
     for code, sentence in SENTENCES.items():
         assert sentence.message.endswith(".") and (not sentence.advice or sentence.advice.endswith(".")), code
-        if sentence.level is Verdict.CANNOT:
+        if sentence.level is FitLevel.CANNOT:
             assert sentence.advice, code
 
 
 def test_a_missing_value_is_an_error_and_not_a_brace() -> None:
     with pytest.raises(KeyError):
-        found("download", name="x")
+        diagnostic("download", name="x")
 
 
 def test_what_fits_says_nothing(home: Path) -> None:
     report = checked(write_folder(home / "m"))
-    assert (report.verdict, report.findings, report.drafting) == (Verdict.FITS, (), "ngram")
+    assert (report.verdict, report.findings, report.drafting) == (FitLevel.FITS, (), "ngram")
     assert report.needs_mib == pytest.approx(sum(mib for _, mib in report.parts))
 
 
@@ -232,7 +232,7 @@ def test_what_fits_says_nothing(home: Path) -> None:
 def test_no_content_of_a_file_raises(tmp_path_factory: pytest.TempPathFactory, name: str, content: bytes) -> None:
     folder = write_folder(tmp_path_factory.mktemp("m"))
     (folder / name).write_bytes(content)
-    assert checked(folder).verdict in tuple(Verdict)
+    assert checked(folder).verdict in tuple(FitLevel)
 
 
 JSON = st.recursive(
@@ -271,7 +271,7 @@ def test_a_safetensors_cut_anywhere_cannot_be_loaded(home: Path) -> None:
     whole = path.read_bytes()
     for kept in [0, 4, 8, 100, len(whole) // 2, len(whole) - 1]:
         path.write_bytes(whole[:kept])
-        assert checked(path.parent).verdict is Verdict.CANNOT, kept
+        assert checked(path.parent).verdict is FitLevel.CANNOT, kept
 
 
 def test_a_part_of_the_weights_that_is_missing_is_named(home: Path) -> None:
@@ -319,7 +319,7 @@ def test_the_head_of_a_gguf_is_read_as_its_library_reads_it(home: Path, kind: st
     for tensor, other in zip(ours.tensors, theirs.tensors, strict=True):
         assert (tensor.name, tensor.offset, tensor.nbytes) == (other.name, other.data_offset, other.n_bytes)
         assert tensor.type == other.tensor_type.name and tensor.numbers == int(other.n_elements)
-    assert checked(path).verdict is Verdict.FITS
+    assert checked(path).verdict is FitLevel.FITS
 
 
 def test_tokenisers_are_compared_as_when_they_are_loaded(tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_facts_of_the_default_model_are_its_headers() -> None:
                  "file_bytes", "formats", "embedding", "tied", "grid", "kind"):  # fmt: skip
         assert getattr(FACTS, name) == getattr(gguf, name), name
     report = check(EngineConfig(offline=True), machine=ROOM)
-    assert (report.verdict, report.drafting) == (Verdict.FITS, "head")
+    assert (report.verdict, report.drafting) == (FitLevel.FITS, "head")
 
 
 # -- what can run, as transformers has it -------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ def test_what_the_check_refuses_is_refused_by_the_loader_too(kind: str, home: Pa
     from engine.loading import load as loading
 
     folder = write_folder(home / "m", model_type=kind, architectures=["SomeForCausalLM"])
-    assert checked(folder).verdict is Verdict.CANNOT
+    assert checked(folder).verdict is FitLevel.CANNOT
     with pytest.raises(LoadError):
         loading.load(str(folder), device="cpu", threads=1, offline=True, progress=lambda *_: None)
 
@@ -408,7 +408,7 @@ def test_what_the_check_lets_pass_is_loaded_with_the_memory_it_said(changes: dic
 
     folder = write_folder(home / "m", **changes)
     report = checked(folder, quant="fp32")
-    assert report.verdict is Verdict.FITS and report.target is not None
+    assert report.verdict is FitLevel.FITS and report.target is not None
     loaded = loading.load(str(folder), device="cpu", threads=1, quant="fp32", offline=True, progress=lambda *_: None)
     assert (loaded.context_len, loaded.network.vocab_size) == (report.target.context_len, report.target.vocab_size)
     separate = 0 if report.target.tied else 4 * report.target.embedding
@@ -507,7 +507,7 @@ def test_no_name_leads_out_to_a_hub_that_is_no_hub_id(home: Path, monkeypatch: p
     asked: list[str] = []
     monkeypatch.setattr("engine.preflight.headers.on_hub", lambda name, *_: asked.append(name))
     for name in ("../x", "~nobody/x", "/etc/model", "a/b/c", "a b", "-x/y", "x.gguf", "http://h/x", "a/../b"):
-        assert checked(name, offline=False).verdict is Verdict.CANNOT
+        assert checked(name, offline=False).verdict is FitLevel.CANNOT
     assert not asked
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from engine.config import MAX_K, DecodingParams, SamplingParams
 from engine.control.acceptance import ByConfidence, ByPosition
 from engine.control.controller import FIRST_LOOK, LAST_LOOK, LOOK_APART, Controller
-from engine.control.latency import OUTLIER, Costs, Times
-from engine.drafters.protocol import Offer
+from engine.control.latency import OUTLIER, Profile, RoundLatency
+from engine.drafters.protocol import DraftOption
 from engine.events import KReason, RoundKind
 from tests.engine.simulate import COPY, HEAD, Played, World, play, simulate
 
@@ -43,7 +43,7 @@ def replies(make: object, k: int | None, n: int, seeds: int = 6, measured: bool 
     played = []
     for seed in range(seeds):
         world: World = make()  # type: ignore[operator]
-        played.append(simulate(world, params(k), world.costs(acceptance=PRIOR) if measured else Costs(), n, seed))
+        played.append(simulate(world, params(k), world.costs(acceptance=PRIOR) if measured else Profile(), n, seed))
     return played
 
 
@@ -206,7 +206,7 @@ def test_a_plan_never_exceeds_any_limit_whatever_it_has_seen(data: st.DataObject
         data.draw(st.sampled_from([flat, stepped, saturated])),
         accept={"head": (data.draw(st.floats(0, 1)),), "ngram 3-4": (data.draw(st.floats(0, 1)),)},
     )
-    controller = Controller(params(k, probe_every=every), data.draw(st.sampled_from([Costs(), world.costs()])))
+    controller = Controller(params(k, probe_every=every), data.draw(st.sampled_from([Profile(), world.costs()])))
     dice = Random(data.draw(st.integers(0, 99)))
     for index in range(1, data.draw(st.integers(2, 25))):
         budget, context = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 30))
@@ -227,9 +227,9 @@ def test_a_plan_never_exceeds_any_limit_whatever_it_has_seen(data: st.DataObject
 def test_nothing_to_offer_is_no_choice() -> None:
     """The drafter was asked, so the round counts in tau; PLAIN is only what was asked for or chosen."""
     for k in (None, 3):
-        plan = Controller(params(k), Costs()).plan(1, (), 50, 50, None)
+        plan = Controller(params(k), Profile()).plan(1, (), 50, 50, None)
         assert (plan.kind, plan.k, plan.reason) == (RoundKind.SPECULATIVE, 0, KReason.NO_OFFER)
-    assert Controller(params(0), Costs()).plan(1, (), 50, 50, None).kind is RoundKind.PLAIN
+    assert Controller(params(0), Profile()).plan(1, (), 50, 50, None).kind is RoundKind.PLAIN
 
 
 def test_the_same_rounds_give_the_same_plans() -> None:
@@ -243,7 +243,7 @@ def test_the_same_rounds_give_the_same_plans() -> None:
 
 
 def test_times_follow_what_slows_all_alike_also_where_nothing_was_seen() -> None:
-    times = Times(World(flat).costs())
+    times = RoundLatency(World(flat).costs())
     for i in range(36):
         count = 0 if i % 12 == 2 else 3  # as probes come
         times.add("head", count, 0.006, 2 * 0.01 * flat(count + 1))
@@ -252,7 +252,7 @@ def test_times_follow_what_slows_all_alike_also_where_nothing_was_seen() -> None
 
 
 def test_times_tell_dear_rows_from_a_slow_machine() -> None:
-    times = Times(World(flat).costs())
+    times = RoundLatency(World(flat).costs())
     for i in range(40):
         count = 0 if i % 4 == 0 else 3
         times.add("head", count, 0.003, 0.01 * saturated(count + 1))
@@ -262,7 +262,7 @@ def test_times_tell_dear_rows_from_a_slow_machine() -> None:
 
 
 def test_an_outlier_counts_as_three_times_the_estimate_at_most() -> None:
-    one, other = Times(World(flat).costs()), Times(World(flat).costs())
+    one, other = RoundLatency(World(flat).costs()), RoundLatency(World(flat).costs())
     one.add("", 0, 0.0, 0.01 * OUTLIER)
     other.add("", 0, 0.0, 100.0)
     assert one.plain == pytest.approx(other.plain)
@@ -270,14 +270,14 @@ def test_an_outlier_counts_as_three_times_the_estimate_at_most() -> None:
 
 def test_a_time_far_below_the_estimate_is_believed_at_once() -> None:
     """The machine was busy while the engine measured: that must not keep speculation off."""
-    times = Times(Costs(((1, 0.01), (8, 0.0135)), (("head", 0.5),)))
+    times = RoundLatency(Profile(((1, 0.01), (8, 0.0135)), (("head", 0.5),)))
     for _ in range(3):
         times.add("head", 3, 0.003, 0.0115)
     assert times.rounds("head", 3)[3] == pytest.approx(0.0145, rel=0.1)
 
 
 def test_a_drafters_first_round_which_reads_the_prompt_is_no_sample() -> None:
-    times = Times(World(flat).costs())
+    times = RoundLatency(World(flat).costs())
     before = times.rounds("head", 4)
     times.add("head", 4, 5.0, 0.01 * flat(5))
     assert times.rounds("head", 4) == pytest.approx(before, rel=0.05)
@@ -315,6 +315,6 @@ def test_confidence_is_calibrated_by_what_stands() -> None:
 
 def test_kinds_are_learnt_apart() -> None:
     controller = Controller(params(), World(flat).costs())
-    assert Offer("ngram", "ngram 3-4") == COPY
+    assert DraftOption("ngram", "ngram 3-4") == COPY
     plan = controller.plan(1, (HEAD, COPY), 100, 100, None)
     assert plan.offer == COPY  # as likely as the other, and cheaper

@@ -16,7 +16,7 @@ from engine import decode as decode_module
 from engine.config import DecodingParams, Detail, Rule, SamplingParams
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
-from engine.drafters.protocol import Drafter, Offer, Proposal
+from engine.drafters.protocol import Drafter, DraftOption, Proposal
 from engine.errors import ContextFull
 from engine.events import (
     Event,
@@ -30,9 +30,9 @@ from engine.events import (
     RoundKind,
     Source,
 )
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
-from engine.rng import Dice, Purpose
+from engine.rng import KeyedRng, Purpose
 from engine.sampling import probabilities
 from engine.stats import summarise
 from engine.stopping import cut_at_stop_strings
@@ -43,7 +43,7 @@ from tests.fakes import FakeNetwork, Scripted, byte_tokenizer, finished, hashed_
 VOCAB = 257
 LANGUAGE = hashed_logits(VOCAB, seed=1)
 TOKENIZER = byte_tokenizer()
-MODEL, NGRAM = Offer("draft_model", "draft_model"), Offer("ngram", "ngram 1-2")
+MODEL, NGRAM = DraftOption("draft_model", "draft_model"), DraftOption("ngram", "ngram 1-2")
 
 
 def model(language=LANGUAGE, context_len: int = 4096) -> Model:  # type: ignore[no-untyped-def]
@@ -53,7 +53,7 @@ def model(language=LANGUAGE, context_len: int = 4096) -> Model:  # type: ignore[
 def drafters() -> dict[str, Drafter | None]:
     qualities = {"right": 0.0, "good": 0.3, "poor": 1.5, "wrong": 50.0}
     made: dict[str, Drafter | None] = {
-        name: DraftModelDrafter(model(noisy(LANGUAGE, VOCAB, amount)), Cache()) for name, amount in qualities.items()
+        name: DraftModelDrafter(model(noisy(LANGUAGE, VOCAB, amount)), KVCache()) for name, amount in qualities.items()
     }
     return made | {"ngram": NgramDrafter(1), "none": None}
 
@@ -140,7 +140,7 @@ def test_a_perfect_drafter_is_accepted_whole_every_round(k: int, temperature: fl
 def test_every_token_is_computed_once() -> None:
     """Align on read wastes nothing: a perfect drafter's rounds run exactly k + 1 rows of the target, k of the drafter."""
     target, drafter_model = model(), model()
-    drafter = DraftModelDrafter(drafter_model, Cache())
+    drafter = DraftModelDrafter(drafter_model, KVCache())
     params = DecodingParams(SamplingParams(seed=1), "any", 3, max_new_tokens=41, probe_every=0)
     run([1, 2, 3, 4], params, target, TOKENIZER, drafter)
     assert target.network.rows == [4] + [4] * 10  # type: ignore[attr-defined]
@@ -180,7 +180,7 @@ def test_the_turn_after_a_stop_in_mid_block_equals_a_fresh_start(k: int) -> None
     plain = finished(decode([3, 4], None, 0, 24)).token_ids
     params = DecodingParams(SamplingParams(seed=5), "any", k, max_new_tokens=24)
     for stop in dict.fromkeys(plain):
-        target, cache, draft_cache = model(), Cache(), Cache()
+        target, cache, draft_cache = model(), KVCache(), KVCache()
         drafter = DraftModelDrafter(model(noisy(LANGUAGE, VOCAB, 0.2)), draft_cache)
         first = finished(run([3, 4], params, target, stopping_at(stop), drafter, cache)).token_ids
         assert first == plain[: plain.index(stop) + 1]
@@ -197,7 +197,7 @@ TEXT = "The sky is blue; 天空是蓝色的。 👨‍👩‍👧 and so it goes
 def test_a_stop_string_cuts_text_tokens_and_counts_at_the_same_place(k: int, stop: str) -> None:
     script = TEXT.encode()
     scripted = Scripted(script, 3)
-    drafter = DraftModelDrafter(model(noisy(scripted, VOCAB, 4.0)), Cache())
+    drafter = DraftModelDrafter(model(noisy(scripted, VOCAB, 4.0)), KVCache())
     params = DecodingParams(SamplingParams(seed=5), "any", k, stop=(stop,), max_new_tokens=500)
     events = run([1, 2, 3], params, model(scripted), TOKENIZER, drafter)
     check_reply(events)
@@ -250,7 +250,7 @@ def test_text_that_cannot_be_a_stop_string_is_not_held_back() -> None:
 @pytest.mark.parametrize("k", range(1, 9))
 def test_no_replacement_character_is_ever_shown(k: int) -> None:
     scripted = Scripted(TEXT.encode(), 2)
-    drafter = DraftModelDrafter(model(noisy(scripted, VOCAB, 6.0)), Cache())
+    drafter = DraftModelDrafter(model(noisy(scripted, VOCAB, 6.0)), KVCache())
     params = DecodingParams(SamplingParams(seed=5), "any", k, max_new_tokens=500)
     events = run([1, 2], params, model(scripted), TOKENIZER, drafter)
     check_reply(events)
@@ -285,7 +285,7 @@ def test_the_context_limit_ends_a_reply_without_an_exception(offset: int, k: int
 
 
 def test_a_drafter_with_a_shorter_context_stops_visibly_and_the_reply_goes_on() -> None:
-    drafter = DraftModelDrafter(model(LANGUAGE, context_len=20), Cache())
+    drafter = DraftModelDrafter(model(LANGUAGE, context_len=20), KVCache())
     params = DecodingParams(SamplingParams(seed=5), "any", 4, max_new_tokens=60, probe_every=0)
     events = run([1] * 5, params, model(), TOKENIZER, drafter)
     assert finished(events).token_ids == finished(decode([1] * 5, None, 0, 60)).token_ids
@@ -341,8 +341,8 @@ def decode_cancelled_after(n: int, calls: object) -> list[Event]:
 
 def test_stop_edit_retry_and_the_next_turn_equal_a_fresh_start() -> None:
     """One cache through a conversation that is stopped in mid-reply, edited and retried."""
-    shared, draft_cache = model(), Cache()
-    cache = Cache()
+    shared, draft_cache = model(), KVCache()
+    cache = KVCache()
     params = DecodingParams(SamplingParams(seed=5), "any", 4, max_new_tokens=30)
 
     def reply(prompt: list[int]) -> tuple[int, ...]:
@@ -387,7 +387,7 @@ def test_the_repetition_penalty_sees_the_drafts_before_each_position() -> None:
             for k, drafter in [
                 (0, None),
                 (4, NgramDrafter(1)),
-                (3, DraftModelDrafter(model(wants_repeats), Cache())),
+                (3, DraftModelDrafter(model(wants_repeats), KVCache())),
             ]
         }
         assert len(replies) == 1 and len(set(replies.pop())) > 3
@@ -404,7 +404,7 @@ def test_a_banned_token_is_never_emitted_at_any_position(rule: Rule, temperature
     params = DecodingParams(
         SamplingParams(temperature=temperature, logit_bias=((50, -100.0),), seed=5), "any", 4, rule, max_new_tokens=80
     )
-    for drafter in (NgramDrafter(1), DraftModelDrafter(model(repeats), Cache())):
+    for drafter in (NgramDrafter(1), DraftModelDrafter(model(repeats), KVCache())):
         assert 50 not in finished(run([50] * 30, params, model(repeats), TOKENIZER, drafter)).token_ids
 
 
@@ -502,7 +502,7 @@ def test_every_reply_ends_with_finished_even_when_the_engine_is_broken() -> None
     assert isinstance(end, Finished) and end.reason is FinishReason.ERROR and "secret" not in end.message
 
 
-class RecordingDice(Dice):
+class RecordingDice(KeyedRng):
     """Remembers what it was asked to draw from, where, and what came out."""
 
     __slots__ = ("drawn",)
@@ -526,7 +526,7 @@ def test_a_proposal_holds_the_very_distributions_that_were_drawn_from(rule: Rule
     """Not the unfiltered ones, not those of other drafts: filters and penalties of each place included."""
     params, k, prompt = SamplingParams(seed=3, **settings_), 5, [1, 2, 3]  # type: ignore[arg-type]
     dice = RecordingDice(3, rule)
-    proposal = DraftModelDrafter(model(), Cache()).propose(MODEL, prompt, 1, None, k, params, dice)
+    proposal = DraftModelDrafter(model(), KVCache()).propose(MODEL, prompt, 1, None, k, params, dice)
     assert [(position, purpose) for _, position, purpose, _ in dice.drawn] == [(3 + i, Purpose.DRAFT) for i in range(k)]
     assert proposal.token_ids == tuple(token_id for *_, token_id in dice.drawn)
     for i in range(k):
@@ -537,7 +537,7 @@ def test_a_proposal_holds_the_very_distributions_that_were_drawn_from(rule: Rule
 
 
 def test_a_look_up_is_a_point_mass() -> None:
-    proposal = NgramDrafter(1).propose(NGRAM, [1, 2, 1], 1, None, 3, SamplingParams(), Dice(0, Rule.REJECTION))
+    proposal = NgramDrafter(1).propose(NGRAM, [1, 2, 1], 1, None, 3, SamplingParams(), KeyedRng(0, Rule.REJECTION))
     assert proposal.probs is None and [proposal.prob(i) for i in range(3)] == [1.0] * 3
 
 
@@ -546,7 +546,7 @@ def test_no_random_number_decides_twice(name: str, monkeypatch: pytest.MonkeyPat
     """A number that tested one draft and then another, or drew two tokens, would tie together what must be independent."""
     used: list[tuple[Purpose, int]] = []
 
-    class Counting(Dice):
+    class Counting(KeyedRng):
         def uniform(self, position: int, purpose: Purpose) -> float:
             used.append((purpose, position))
             return super().uniform(position, purpose)
@@ -566,7 +566,7 @@ def test_no_random_number_decides_twice(name: str, monkeypatch: pytest.MonkeyPat
 def test_every_character_shows_at_once_in_the_token_that_completed_it(k: int, stops: tuple[str, ...]) -> None:
     text = "标点，。！？《》“引号” aGVsbG8gd29ybGQ= https://例子.测试/路径?q=%20#片段 🏴󠁧󠁢󠁥󠁮󠁧󠁿🇨🇳 𠮷龘 a\ufffdb"
     scripted = Scripted(text.encode(), 2)
-    drafter = DraftModelDrafter(model(noisy(scripted, VOCAB, 5.0)), Cache()) if k else None
+    drafter = DraftModelDrafter(model(noisy(scripted, VOCAB, 5.0)), KVCache()) if k else None
     params = DecodingParams(SamplingParams(seed=5), "any", k, stop=stops, max_new_tokens=900)
     events = run([1, 2], params, model(scripted), TOKENIZER, drafter)
     check_reply(events)
@@ -590,7 +590,7 @@ def test_a_drafter_whose_numbers_break_ends_the_reply_with_a_sentence() -> None:
         DecodingParams(SamplingParams(seed=5), "any", 3),
         model(),
         TOKENIZER,
-        DraftModelDrafter(model(breaks), Cache()),
+        DraftModelDrafter(model(breaks), KVCache()),
     )
     check_reply(events)
     assert finished(events).reason is FinishReason.ERROR and "not a number" in finished(events).message
@@ -603,7 +603,7 @@ def test_a_rejected_control_token_keeps_its_name() -> None:
         name, context_len, feature_layers = "ender", None, ()
 
         def offers(self, ids):  # type: ignore[no-untyped-def]
-            return (Offer("ender", "ender"),)
+            return (DraftOption("ender", "ender"),)
 
         def propose(self, offer, ids, prompt_len, features, k, params, dice, go_on):  # type: ignore[no-untyped-def]
             return Proposal((256,) * k)

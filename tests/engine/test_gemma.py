@@ -14,7 +14,7 @@ from engine.drafters.ngram import NgramDrafter
 from engine.drafters.protocol import Drafter
 from engine.loading import load as loading
 from engine.loading.default_model import GEMMA, fetched
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
 from tests import fakes
 from tests.engine.test_gguf_files import GEMMA as SHAPE
@@ -54,14 +54,14 @@ def one_by_one(loaded: loading.Loaded, model: Model, prompt: list[int], count: i
     """Greedy, from a fresh cache at every step: nothing that a cache forgets or mixes up can spoil it."""
     ids = list(prompt)
     while len(ids) < len(prompt) + count and ids[-1] not in loaded.tokenizer.stop_ids:
-        ids.append(int(model.forward([Request(ids, 1, Cache())])[0][0].argmax()))
+        ids.append(int(model.forward([Request(ids, 1, KVCache())])[0][0].argmax()))
     return [i for i in ids[len(prompt) :] if i not in loaded.tokenizer.stop_ids]
 
 
 @pytest.mark.parametrize("prompt", [1, WINDOW - 2, WINDOW, 3 * WINDOW, 300])
 def test_logits_are_those_of_transformers_across_the_window(tiny: tuple[Any, loading.Loaded], prompt: int) -> None:
     theirs, loaded = tiny
-    model, cache = Model(loaded.network, loaded.context_len), Cache()
+    model, cache = Model(loaded.network, loaded.context_len), KVCache()
     ids = [5 + 7 * i % 380 for i in range(prompt + 40)]
     expected = theirs(torch.tensor([ids])).logits[0, :, : model.vocab_size]
     model.forward([Request(ids[:prompt], 0, cache)])
@@ -80,7 +80,7 @@ def test_a_bad_drafter_changes_no_word_however_the_window_lies(
     ids = [5 + 11 * i % 380 for i in range(prompt)]
     expected = one_by_one(loaded, model, ids, 24)
     assert len(expected) > WINDOW
-    for drafter in (DraftModelDrafter(Model(bad.network, 512), Cache()), DraftModelDrafter(model, Cache()), None):
+    for drafter in (DraftModelDrafter(Model(bad.network, 512), KVCache()), DraftModelDrafter(model, KVCache()), None):
         reply = said(model, loaded, ids, 24, k, drafter)
         assert [i for i in reply if i not in loaded.tokenizer.stop_ids] == expected
 

@@ -20,7 +20,7 @@ from engine.loading import gguf_convert as convert
 from engine.loading import load as loading
 from engine.loading.gguf_files import GRID, READ
 from engine.loading.gguf_rope import speeds
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
 from tests.engine import tiny_ggufs
 from tests.engine.tiny_ggufs import LAYERS, MEANING, ROWS, random_model, write, write_model, write_quantised
@@ -44,7 +44,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def distance(loaded: loading.Loaded, model: Any, ids: list[int] = TEXT) -> float:
     """Of logits to transformers', by their spread: 0 for the same, 1.4 for another model's."""
-    [found] = Model(loaded.network, loaded.context_len).forward([Request(ids, len(ids), Cache())])
+    [found] = Model(loaded.network, loaded.context_len).forward([Request(ids, len(ids), KVCache())])
     expected = model(torch.tensor([ids])).logits[0, :, : loaded.tokenizer.vocab_size]
     return float((found - expected).norm() / (expected - expected.mean(-1, keepdim=True)).norm())
 

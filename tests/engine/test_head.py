@@ -13,12 +13,12 @@ import engine.heads.native_head as native_module
 import engine.kernels.build as native
 from engine.config import Rule, SamplingParams
 from engine.drafters.head import HeadDrafter
-from engine.drafters.protocol import Offer, Proposal
+from engine.drafters.protocol import DraftOption, Proposal
 from engine.errors import LoadError
 from engine.heads.eagle3 import Head
 from engine.heads.native_head import NativeHead
-from engine.networks.kv_cache import Cache
-from engine.rng import Dice, Purpose
+from engine.networks.kv_cache import KVCache
+from engine.rng import KeyedRng, Purpose
 from engine.sampling import probabilities
 from engine.verify import verify
 from tests.engine.test_verify import FALSE_FAIL, exact_law, p_value
@@ -71,7 +71,7 @@ def following(ids: list[int], what: str, tokens: list[int], drafts: tuple[int, .
 
 
 def check_rounds(head: Head, start: list[int], rounds: list[tuple[str, list[int], int]], exact: bool) -> None:
-    cache = Cache()
+    cache = KVCache()
     drafter = HeadDrafter(head, cache, VOCAB)
     ids = start
     for what, tokens, k in rounds:
@@ -81,7 +81,7 @@ def check_rounds(head: Head, start: list[int], rounds: list[tuple[str, list[int]
             patch.setattr(native_module, "PREFILL_CHUNK", 4)
             found = proposed(drafter, ids, k)
         assert cache.ids == ids, "entries of drafts are scratch"
-        fresh = proposed(HeadDrafter(head, Cache(), VOCAB), ids, k)
+        fresh = proposed(HeadDrafter(head, KVCache(), VOCAB), ids, k)
         ours, theirs = raw_rows(found), raw_rows(fresh)
         if exact:
             assert torch.equal(ours, theirs) and found.token_ids == fresh.token_ids
@@ -116,17 +116,17 @@ def test_a_drafter_that_kept_its_own_entries_would_be_caught(monkeypatch: pytest
     """Negative control: entries of accepted drafts, valid by their ids alone."""
     propose = HeadDrafter.propose
 
-    def keeping(self: HeadDrafter, offer: Offer, ids: list[int], *rest: object) -> Proposal:
+    def keeping(self: HeadDrafter, offer: DraftOption, ids: list[int], *rest: object) -> Proposal:
         found = propose(self, offer, ids, *rest)  # type: ignore[arg-type]
         self._cache.ids[:] = [*ids, *found.token_ids[:-1]]
         return found
 
     monkeypatch.setattr(HeadDrafter, "propose", keeping)
-    head, cache, ids = torch_head(head_config()), Cache(), [3, 1, 4, 1, 5, 9, 2, 6]
+    head, cache, ids = torch_head(head_config()), KVCache(), [3, 1, 4, 1, 5, 9, 2, 6]
     drafter = HeadDrafter(head, cache, VOCAB)
     first = proposed(drafter, ids, 4)
     ids = [*ids, *first.token_ids, 7]
-    found, fresh = proposed(drafter, ids, 1), proposed(HeadDrafter(head, Cache(), VOCAB), ids, 1)
+    found, fresh = proposed(drafter, ids, 1), proposed(HeadDrafter(head, KVCache(), VOCAB), ids, 1)
     apart = (raw_rows(found) - raw_rows(fresh))[0, draft_ids()]
     assert float(apart.abs().max()) > 0.02
 
@@ -137,16 +137,16 @@ def test_a_proposal_is_what_entries_one_by_one_give(layers: int, length: int) ->
     """Also with a head of two layers, and past the first block and pass of a prompt."""
     head = torch_head(head_config(layers=layers))
     ids = [int(i) for i in np.random.default_rng(length).integers(0, VOCAB, length)]
-    found = proposed(HeadDrafter(head, Cache(), VOCAB), ids, 3)
+    found = proposed(HeadDrafter(head, KVCache(), VOCAB), ids, 3)
     whole = [*ids, *found.token_ids]
     expected = slowly(head, whole, features_of(whole), length - 2, 3)
     torch.testing.assert_close(raw_rows(found)[:, draft_ids()], torch.stack(expected), atol=2e-4, rtol=2e-4)
 
 
 def test_nothing_is_offered_or_drafted_before_there_is_a_feature() -> None:
-    drafter = HeadDrafter(torch_head(head_config()), Cache(), VOCAB)
-    assert drafter.offers([5]) == () and drafter.offers([5, 6]) == (Offer("head", "head"),)
-    dice, offer = Dice(1, Rule.REJECTION), Offer("head", "head")
+    drafter = HeadDrafter(torch_head(head_config()), KVCache(), VOCAB)
+    assert drafter.offers([5]) == () and drafter.offers([5, 6]) == (DraftOption("head", "head"),)
+    dice, offer = KeyedRng(1, Rule.REJECTION), DraftOption("head", "head")
     assert drafter.propose(offer, [5, 6], 1, features_of([5]), 0, SamplingParams(), dice) == Proposal()
     assert drafter.propose(offer, [5, 6], 1, None, 3, SamplingParams(), dice) == Proposal()
 
@@ -159,9 +159,9 @@ def test_it_goes_on_as_long_as_it_is_told_to_and_drops_nothing_drawn() -> None:
         return len(confidences) < 2
 
     ids, params = [1, 2, 3, 4], SamplingParams(temperature=0.7, top_k=3)
-    drafter = HeadDrafter(torch_head(head_config()), Cache(), VOCAB)
+    drafter = HeadDrafter(torch_head(head_config()), KVCache(), VOCAB)
     found = drafter.propose(
-        Offer("head", "head"), ids, 1, features_of(ids)[:3], 5, params, Dice(1, Rule.REJECTION), twice
+        DraftOption("head", "head"), ids, 1, features_of(ids)[:3], 5, params, KeyedRng(1, Rule.REJECTION), twice
     )
     assert len(found.token_ids) == 2 and asked == [found.confidences[:1], found.confidences]
     best = raw_rows(found).softmax(-1).amax(-1)
@@ -183,7 +183,7 @@ SETTINGS = [
 @pytest.mark.parametrize("params", SETTINGS, ids=str)
 def test_probabilities_are_those_of_the_logits_scattered_over_the_targets_vocabulary(params: SamplingParams) -> None:
     ids = [int(draft_ids()[0]), 2, 3, int(draft_ids()[0]), 50, int(draft_ids()[5])]
-    found = proposed(HeadDrafter(torch_head(head_config()), Cache(), VOCAB), ids, 4, params)
+    found = proposed(HeadDrafter(torch_head(head_config()), KVCache(), VOCAB), ids, 4, params)
     probs, raw = prob_rows(found), raw_rows(found)
     outside = torch.ones(VOCAB, dtype=torch.bool)
     outside[draft_ids()] = False
@@ -201,7 +201,7 @@ def test_probabilities_are_those_of_the_logits_scattered_over_the_targets_vocabu
 def drafting(params: SamplingParams) -> tuple[HeadDrafter, list[int], torch.Tensor]:
     """A drafter that has caught up, the ids, and what the target says behind them and behind one more token."""
     ids = [4, 8, 15, 16, 23, 42]
-    drafter = HeadDrafter(torch_head(head_config()), Cache(), VOCAB)
+    drafter = HeadDrafter(torch_head(head_config()), KVCache(), VOCAB)
     logits = torch.randn(2, VOCAB, generator=torch.Generator().manual_seed(3)) * 1.5
     logits[0, draft_ids()[:6]] += 2.0
     return drafter, ids, torch.cat([probabilities(row[None], ids, 1, params) for row in logits])
@@ -225,11 +225,11 @@ def emitted_counts(monkeypatch: pytest.MonkeyPatch, lying: bool) -> tuple[np.nda
     params = SamplingParams(temperature=1.0, top_k=12)
     drafter, ids, target = drafting(params)
     counts = np.zeros(VOCAB)
-    features, offer = features_of(ids)[:-1], Offer("head", "head")
+    features, offer = features_of(ids)[:-1], DraftOption("head", "head")
     state = drafter._catch_up(ids, features)
     monkeypatch.setattr(drafter, "_catch_up", lambda *_: state)  # the same for every seed
     for seed in range(2500):
-        dice = Dice(seed, Rule.REJECTION)
+        dice = KeyedRng(seed, Rule.REJECTION)
         found = drafter.propose(offer, ids, 1, features, 1, params, dice)
         if lying:
             rows = prob_rows(found)
@@ -253,8 +253,8 @@ def test_under_shared_noise_what_is_emitted_is_what_plain_decoding_draws() -> No
     drafter, ids, target = drafting(params)
     accepted = 0
     for seed in range(200):
-        dice = Dice(seed, Rule.SHARED_NOISE)
-        found = drafter.propose(Offer("head", "head"), ids, 1, features_of(ids)[:-1], 1, params, dice)
+        dice = KeyedRng(seed, Rule.SHARED_NOISE)
+        found = drafter.propose(DraftOption("head", "head"), ids, 1, features_of(ids)[:-1], 1, params, dice)
         verdict = verify(found, target, len(ids), dice)
         plain = [dice.draw(target[i], len(ids) + i, Purpose.TARGET) for i in range(2)]
         emitted = [*found.token_ids[: verdict.num_accepted], verdict.next_id]

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.config import DecodingParams, Rule, SamplingParams
-from engine.drafters.combined import Both
+from engine.drafters.combined import CombinedDrafter
 from engine.drafters.head import HeadDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.protocol import Drafter
@@ -24,9 +24,9 @@ from engine.events import Event, FinishReason, KReason, Outcome, Round
 from engine.heads.format import read_head, write_head
 from engine.heads.load import load_head
 from engine.heads.torch_head import TorchHead
-from engine.loading.source import Place
+from engine.loading.source import ModelSource
 from engine.networks.attention import Span
-from engine.networks.kv_cache import Cache, CachePool
+from engine.networks.kv_cache import KVCache, KVCachePool
 from engine.networks.model import Model
 from engine.text.tokenizer import Tokenizer
 from engine.train.target import read_target
@@ -77,7 +77,7 @@ def perfect() -> TorchHead:
     run_ = head.run
     ends: list[int] = [0]
 
-    def noting(token_ids: Tensor, state: Tensor, begin: int, cache: Cache, keys_only: bool = False) -> Tensor:
+    def noting(token_ids: Tensor, state: Tensor, begin: int, cache: KVCache, keys_only: bool = False) -> Tensor:
         ids.update({begin + 1 + i: int(token_id) for i, token_id in enumerate(token_ids)})
         ends[0] = begin + 1 + len(token_ids)
         return run_(token_ids, state, begin, cache, keys_only)
@@ -114,12 +114,12 @@ class Talk:
     """One conversation: what stays from reply to reply are the two caches."""
 
     def __init__(self, context_len: int = 4096, head: TorchHead = HEAD, copies: bool = False) -> None:
-        self.pool, self.own, self.model = CachePool(2**28), Cache(), model(context_len)
+        self.pool, self.own, self.model = KVCachePool(2**28), KVCache(), model(context_len)
         self.head, self.copies = head, copies
 
     def reply(self, prompt: Sequence[int], params: DecodingParams, stop: int = 256, rounds: int = 10**6) -> list[Event]:
         head = HeadDrafter(self.head, self.own, VOCAB)
-        drafter: Drafter = Both(NgramDrafter(1), head) if self.copies else head
+        drafter: Drafter = CombinedDrafter(NgramDrafter(1), head) if self.copies else head
         cache = self.pool.acquire("talk", drafter.feature_layers)
         cancelled = iter([False] * rounds + [True] * 10**4).__next__
         events = run(prompt, params, self.model, stopping_at(stop), drafter, cache, cancelled)
@@ -242,7 +242,7 @@ def test_a_request_that_bans_all_that_the_head_can_draft_is_answered() -> None:
 
 def test_numbers_that_broke_once_are_not_met_again() -> None:
     """Entries that are no numbers must not outlive the reply: another try in the same conversation is a fresh start."""
-    cache, ids = Cache(), [3, 1, 4, 1, 5]
+    cache, ids = KVCache(), [3, 1, 4, 1, 5]
     drafter = HeadDrafter(HEAD, cache, VOCAB)
     join = HEAD.join
     try:
@@ -252,7 +252,7 @@ def test_numbers_that_broke_once_are_not_met_again() -> None:
         HEAD.join = join  # type: ignore[method-assign]
     found, fresh = (
         proposed(HeadDrafter(HEAD, cache, VOCAB), [*ids, 9], 2),
-        proposed(HeadDrafter(HEAD, Cache(), VOCAB), [*ids, 9], 2),
+        proposed(HeadDrafter(HEAD, KVCache(), VOCAB), [*ids, 9], 2),
     )
     assert found.token_ids == fresh.token_ids
 
@@ -271,7 +271,7 @@ def test_rows_that_pad_the_targets_vocabulary_are_never_drafted(tmp_path: Path) 
     ready = load_head(tmp_path, SimpleNamespace(network=network, name="padded"), 1)  # type: ignore[arg-type]
     assert torch.equal(ready.head.ids, draft_ids()[:-4]) and ready.vocab_size == tokens
     ids = [int(i) % tokens for i in range(7, 60, 5)]
-    found = proposed(HeadDrafter(ready.head, Cache(), ready.vocab_size), ids, 4)
+    found = proposed(HeadDrafter(ready.head, KVCache(), ready.vocab_size), ids, 4)
     assert len(found.token_ids) == 4 and max(found.token_ids) < tokens
     state = torch.randn(2, HIDDEN)
     whole = torch_head(config, {name: tensor.half().float() for name, tensor in weights.items()}).logits(state)
@@ -308,7 +308,7 @@ def test_a_head_can_be_trained_for_a_target_of_any_rotation(tmp_path: Path, rope
     (tmp_path / "config.json").write_text(json.dumps(about))
     tensors = {"model.embed_tokens.weight": embedding(), "model.norm.weight": torch.ones(HIDDEN)}
     save_file(tensors, tmp_path / "model.safetensors")
-    target = read_target(Place(tmp_path, "target", "safetensors"))
+    target = read_target(ModelSource(tmp_path, "target", "safetensors"))
     config = replace(head_config(), shape=replace(target.shape, layers=1, tied=False))
     write_head(tmp_path / "head", config, random_weights(config), draft_ids(), target.config)
     found = read_head(tmp_path / "head", 8, HIDDEN, VOCAB).config.shape

@@ -11,40 +11,40 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingParams
-from engine.decode import Lane, Reply
+from engine.decode import Reply, ReplyContext
 from engine.errors import Busy, ContextFull, EngineError, InvalidParams, NotReady
 from engine.events import FinishReason, Round
-from engine.lab.bootstrap import estimate
+from engine.lab.bootstrap import bootstrap
 from engine.lab.catalog import DEFAULTS
 from engine.lab.concurrency import together
 from engine.lab.context import Measurement
 from engine.lab.forward_cost import compute_slope
 from engine.lab.prompts import PROMPTS, users
-from engine.lab.request import Asked
+from engine.lab.request import ExperimentRequest
 from engine.lab.results import (
     AUTO,
     OWN,
     PLAIN,
     PREDICTED,
     SPECULATIVE,
+    ExperimentName,
     Failed,
-    Kind,
-    Name,
     Point,
     Report,
     Result,
     Step,
+    TextKind,
 )
-from engine.lab.runner import Watch, conduct
-from engine.networks.kv_cache import Cache
+from engine.lab.runner import RunControl, run_experiment
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
 from engine.serving.engine import Engine, State
 from tests.engine.test_race import VOCAB, Gate, language
 from tests.fakes import fake_engine, finished, noisy, say
 
-SMALL: dict[Name, tuple[float, ...]] = {
-    Name.RATE: (1, 3), Name.LENGTH: (1, 20), Name.K: (1, 4), Name.TEMPERATURE: (0.0, 1.2), Name.TEXT: (0, 3),
-    Name.ROWS: (1, 8, 16),
+SMALL: dict[ExperimentName, tuple[float, ...]] = {
+    ExperimentName.RATE: (1, 3), ExperimentName.LENGTH: (1, 20), ExperimentName.K: (1, 4), ExperimentName.TEMPERATURE: (0.0, 1.2), ExperimentName.TEXT: (0, 3),
+    ExperimentName.ROWS: (1, 8, 16),
 }  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def little_memory_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.lab.forward_cost.buffer_bytes", lambda: 1 << 16)
 
 
-def run(engine: Engine, name: Name, **asked: Any) -> tuple[list[Step], Result]:
+def run(engine: Engine, name: ExperimentName, **asked: Any) -> tuple[list[Step], Result]:
     *steps, last = engine.experiment(name, **{"xs": SMALL[name], "repeats": 1} | asked)
     assert isinstance(last, Result), last
     assert all(isinstance(step, Step) for step in steps)
@@ -83,9 +83,9 @@ def test_each_of_several_users_gets_what_a_reply_alone_says(engine: Engine, k: i
     ]
     replies = []
     for text, one in zip(texts, params, strict=True):
-        drafter = engine._serving.drafter("both", lambda _: Cache()) if k != 0 else None
-        cache = Cache(drafter.feature_layers if drafter else ())
-        lane = Lane(
+        drafter = engine._serving.drafter("both", lambda _: KVCache()) if k != 0 else None
+        cache = KVCache(drafter.feature_layers if drafter else ())
+        lane = ReplyContext(
             engine._serving.model,
             cache,
             engine._serving.pair.target.tokenizer,
@@ -109,7 +109,7 @@ def test_users_share_one_pass_a_round(engine: Engine) -> None:
     assert engine._serving is not None
     network = engine._serving.model.network
     lane = [
-        Lane(engine._serving.model, Cache(), engine._serving.pair.target.tokenizer, None, lambda: False)
+        ReplyContext(engine._serving.model, KVCache(), engine._serving.pair.target.tokenizer, None, lambda: False)
         for _ in range(5)
     ]
     params = DecodingParams(SamplingParams(seed=1), "none", 0, max_new_tokens=9)
@@ -124,19 +124,19 @@ def test_users_share_one_pass_a_round(engine: Engine) -> None:
 # -- the experiments -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", list(Name))
-def test_each_experiment_measures_all_its_series_everywhere(engine: Engine, name: Name) -> None:
-    steps, result = run(engine, name, repeats=3 if name in (Name.RATE, Name.ROWS) else 1)
+@pytest.mark.parametrize("name", list(ExperimentName))
+def test_each_experiment_measures_all_its_series_everywhere(engine: Engine, name: ExperimentName) -> None:
+    steps, result = run(engine, name, repeats=3 if name in (ExperimentName.RATE, ExperimentName.ROWS) else 1)
     [spec] = (spec for spec in engine.experiments() if spec.name is name)
     cells = {(point.series, point.x) for point in result.points}
-    if name is Name.TEXT:
+    if name is ExperimentName.TEXT:
         assert cells == {(spec.series[int(x)], x) for x in SMALL[name]}
     else:
         assert cells == {(series, x) for series in spec.series for x in SMALL[name]}
     assert (result.name, result.cancelled, result.disturbed) == (name, False, False)
     assert [step.done for step in steps] == list(range(steps[-1].total + 1))
     assert steps[-1].left_s == pytest.approx(0.0) and steps[-1].points == result.points
-    assert all(point.y > 0 or name is Name.TEMPERATURE for point in result.points)
+    assert all(point.y > 0 or name is ExperimentName.TEMPERATURE for point in result.points)
     assert all((point.n > 0) == (point.series != PREDICTED) for point in result.points)
     for point in result.points:
         assert point.low is None or (point.low <= point.y <= point.high)  # type: ignore[operator]
@@ -146,21 +146,21 @@ def test_each_experiment_measures_all_its_series_everywhere(engine: Engine, name
 
 def test_what_the_points_tell_besides(engine: Engine) -> None:
     for name, more in {
-        Name.LENGTH: {"ttft_plain", "ttft_spec", "plain_s", "spec_s", "decode_speedup", "tokens"},
-        Name.K: {"alpha", "tau", "drafted"},
-        Name.TEMPERATURE: {"speedup", "tau"},
-        Name.TEXT: {"alpha", "tau", "plain_tok_s", "spec_tok_s", "request_speedup", "tokens"},
-        Name.RATE: {"per_user", "alpha", "tau", "k"},
-        Name.ROWS: {"compute_ms", "least_ms"},
+        ExperimentName.LENGTH: {"ttft_plain", "ttft_spec", "plain_s", "spec_s", "decode_speedup", "tokens"},
+        ExperimentName.K: {"alpha", "tau", "drafted"},
+        ExperimentName.TEMPERATURE: {"speedup", "tau"},
+        ExperimentName.TEXT: {"alpha", "tau", "plain_tok_s", "spec_tok_s", "request_speedup", "tokens"},
+        ExperimentName.RATE: {"per_user", "alpha", "tau", "k"},
+        ExperimentName.ROWS: {"compute_ms", "least_ms"},
     }.items():
         _, result = run(engine, name)
         told = [dict(point.extra) for point in result.points if point.series not in (PLAIN, PREDICTED)]
-        assert any(told_of.keys() >= more for told_of in told) or name is Name.ROWS
+        assert any(told_of.keys() >= more for told_of in told) or name is ExperimentName.ROWS
         assert all(told_of.keys() <= more | {"floor_ms"} for told_of in told)
 
 
 def test_the_length_of_replies_is_the_one_asked_for(engine: Engine) -> None:
-    _, result = run(engine, Name.LENGTH)
+    _, result = run(engine, ExperimentName.LENGTH)
     assert [(point.x, dict(point.extra)["tokens"]) for point in result.points] == [(1, 1), (20, 20)]
     short, long = result.points
     assert short.n == 3 * long.n  # two prompts; short ones more often
@@ -168,7 +168,7 @@ def test_the_length_of_replies_is_the_one_asked_for(engine: Engine) -> None:
 
 
 def test_k_is_the_one_asked_for(engine: Engine) -> None:
-    _, result = run(engine, Name.K, drafter="head")
+    _, result = run(engine, ExperimentName.K, drafter="head")
     for point in result.points:
         if point.series != PREDICTED:
             assert dict(point.extra)["drafted"] <= point.x and dict(point.extra)["tau"] <= point.x + 1
@@ -176,7 +176,7 @@ def test_k_is_the_one_asked_for(engine: Engine) -> None:
 
 
 def test_plain_users_draft_nothing_and_fixed_ones_k(engine: Engine) -> None:
-    _, result = run(engine, Name.RATE, drafter="head")
+    _, result = run(engine, ExperimentName.RATE, drafter="head")
     ks = {(point.series, point.x): dict(point.extra)["k"] for point in result.points}
     assert ks[PLAIN, 1] == ks[PLAIN, 3] == 0 and 2.5 < ks[SPECULATIVE, 3] <= 3.0
     assert {series for series, _ in ks} == {PLAIN, SPECULATIVE, AUTO}
@@ -184,17 +184,17 @@ def test_plain_users_draft_nothing_and_fixed_ones_k(engine: Engine) -> None:
         assert dict(point.extra)["per_user"] == pytest.approx(point.y / point.x)
 
 
-@pytest.mark.parametrize("name", [Name.K, Name.TEXT])
-def test_ones_own_prompts_are_a_series_of_their_own(engine: Engine, name: Name) -> None:
+@pytest.mark.parametrize("name", [ExperimentName.K, ExperimentName.TEXT])
+def test_ones_own_prompts_are_a_series_of_their_own(engine: Engine, name: ExperimentName) -> None:
     _, result = run(engine, name, prompts=["hello", "a"], xs=())
     assert {point.series for point in result.points} - {PREDICTED} == {OWN}
-    if name is Name.TEXT:
+    if name is ExperimentName.TEXT:
         assert [point.x for point in result.points] == [0.0]
 
 
 def test_fewer_users_where_memory_is_short(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.lab.concurrency.free_bytes", lambda: 1)
-    _, result = run(engine, Name.RATE)
+    _, result = run(engine, ExperimentName.RATE)
     assert {point.x for point in result.points} == {1.0}
     assert "memory for 1" in dict(result.settings)["cut"]
 
@@ -204,7 +204,7 @@ def test_fewer_users_where_memory_is_short(engine: Engine, monkeypatch: pytest.M
 
 def test_a_reply_goes_on_between_the_measurements_and_is_told_of(engine: Engine) -> None:
     asked = DecodingParams(SamplingParams(seed=1), "none", 0, max_new_tokens=400)
-    with engine.experiment(Name.K, repeats=3) as reports:
+    with engine.experiment(ExperimentName.K, repeats=3) as reports:
         reports.take(60)
         events = list(engine.stream(say("a"), asked))
         assert not reports.done and sum(isinstance(event, Round) for event in events) == 399
@@ -213,19 +213,19 @@ def test_a_reply_goes_on_between_the_measurements_and_is_told_of(engine: Engine)
 
 
 def test_one_experiment_at_a_time_and_the_next_one_right_after(engine: Engine) -> None:
-    with engine.experiment(Name.K, repeats=50) as reports:
+    with engine.experiment(ExperimentName.K, repeats=50) as reports:
         with pytest.raises(Busy, match="running already"):
-            engine.experiment(Name.ROWS)
+            engine.experiment(ExperimentName.ROWS)
         reports.cancel()
         last = list(reports)[-1]
         assert isinstance(last, Result) and last.cancelled
         for _ in range(20):  # as soon as its end was read
-            *_, last = engine.experiment(Name.LENGTH, xs=[1], repeats=1)
+            *_, last = engine.experiment(ExperimentName.LENGTH, xs=[1], repeats=1)
             assert isinstance(last, Result) and not last.cancelled
 
 
 def test_cancelling_keeps_what_was_measured(engine: Engine) -> None:
-    reports, taken = engine.experiment(Name.LENGTH, xs=[1, 2], repeats=50), list[Report]()
+    reports, taken = engine.experiment(ExperimentName.LENGTH, xs=[1, 2], repeats=50), list[Report]()
     while not any(isinstance(report, Step) and report.points for report in taken):
         taken += reports.take(60)
     reports.cancel()
@@ -240,7 +240,7 @@ def test_closing_ends_an_experiment_and_one_that_waits_can_leave() -> None:
     engine = fake_engine(gate)
     replies = [engine.stream(say("a"), DecodingParams(max_new_tokens=500)) for _ in range(4)]
     assert gate.reached.wait(60)  # four run, which is all that may, and the thread stands still
-    waiting = engine.experiment(Name.RATE)
+    waiting = engine.experiment(ExperimentName.RATE)
     waiting.cancel()
     gate.open.set()
     [last] = [report for report in waiting if isinstance(report, Result)]
@@ -248,13 +248,13 @@ def test_closing_ends_an_experiment_and_one_that_waits_can_leave() -> None:
     for reply in replies:
         reply.cancel()
         list(reply)
-    running = engine.experiment(Name.K, repeats=50)
+    running = engine.experiment(ExperimentName.K, repeats=50)
     running.take(60)
     engine.close()
     last_one = list(running)[-1]
     assert isinstance(last_one, Result) and last_one.cancelled
     with pytest.raises(NotReady, match="closed"):
-        engine.experiment(Name.K)
+        engine.experiment(ExperimentName.K)
 
 
 def test_a_model_that_breaks_fails_the_experiment_with_a_sentence_and_the_engine_lives_on(
@@ -265,7 +265,7 @@ def test_a_model_that_breaks_fails_the_experiment_with_a_sentence_and_the_engine
 
     with monkeypatch.context() as broken:
         broken.setattr(Model, "forward", breaks)
-        for name in Name:
+        for name in ExperimentName:
             last = list(engine.experiment(name, repeats=1))[-1]
             assert last == Failed("The sky fell: look up.")
     assert finished(list(engine.stream(say("a"), DecodingParams(max_new_tokens=3)))).reason is FinishReason.LENGTH
@@ -273,26 +273,28 @@ def test_a_model_that_breaks_fails_the_experiment_with_a_sentence_and_the_engine
 
 def test_nothing_of_an_experiment_stays_in_the_pool(engine: Engine) -> None:
     before = engine._serving.pool.nbytes
-    run(engine, Name.RATE)
+    run(engine, ExperimentName.RATE)
     assert engine._serving.pool.nbytes == before
 
 
 @pytest.mark.parametrize(
     ("name", "asked", "field"),
     [
-        (Name.K, {"xs": [0]}, "xs"),
-        (Name.K, {"xs": [1.5]}, "xs"),
-        (Name.RATE, {"xs": [65]}, "xs"),
-        (Name.ROWS, {"xs": [257]}, "xs"),
-        (Name.LENGTH, {"xs": [100_000]}, "xs"),
-        (Name.TEXT, {"xs": [len(Kind)]}, "xs"),
-        (Name.TEMPERATURE, {"xs": [float("nan")]}, "xs"),
-        (Name.K, {"repeats": 0}, "repeats"),
-        (Name.K, {"drafter": "none"}, "drafter"),
-        (Name.ROWS, {"drafter": "psychic"}, "drafter"),
+        (ExperimentName.K, {"xs": [0]}, "xs"),
+        (ExperimentName.K, {"xs": [1.5]}, "xs"),
+        (ExperimentName.RATE, {"xs": [65]}, "xs"),
+        (ExperimentName.ROWS, {"xs": [257]}, "xs"),
+        (ExperimentName.LENGTH, {"xs": [100_000]}, "xs"),
+        (ExperimentName.TEXT, {"xs": [len(TextKind)]}, "xs"),
+        (ExperimentName.TEMPERATURE, {"xs": [float("nan")]}, "xs"),
+        (ExperimentName.K, {"repeats": 0}, "repeats"),
+        (ExperimentName.K, {"drafter": "none"}, "drafter"),
+        (ExperimentName.ROWS, {"drafter": "psychic"}, "drafter"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(engine: Engine, name: Name, asked: dict[str, Any], field: str) -> None:
+def test_what_cannot_be_measured_is_refused(
+    engine: Engine, name: ExperimentName, asked: dict[str, Any], field: str
+) -> None:
     with pytest.raises(InvalidParams) as refused:
         engine.experiment(name, **asked)
     assert refused.value.field == field and str(refused.value).endswith(".")
@@ -300,7 +302,7 @@ def test_what_cannot_be_measured_is_refused(engine: Engine, name: Name, asked: d
 
 def test_prompts_that_are_too_long_are_refused(engine: Engine) -> None:
     with pytest.raises(ContextFull):
-        engine.experiment(Name.K, prompts=["x" * 10_000])
+        engine.experiment(ExperimentName.K, prompts=["x" * 10_000])
 
 
 # -- pure parts ------------------------------------------------------------------------------------------------------
@@ -325,17 +327,19 @@ class Counted:
         return ()
 
 
-ASKED = Asked(Name.ROWS, (1.0,), (), "none", 1, 100)
+ASKED = ExperimentRequest(ExperimentName.ROWS, (1.0,), (), "none", 1, 100)
 
 
-def watch(clock: Callable[[], float], cancelled: Callable[[], bool] = lambda: False, limit_s: float = 1e9) -> Watch:
-    return Watch(cancelled, lambda: False, (), clock, limit_s)
+def watch(
+    clock: Callable[[], float], cancelled: Callable[[], bool] = lambda: False, limit_s: float = 1e9
+) -> RunControl:
+    return RunControl(cancelled, lambda: False, (), clock, limit_s)
 
 
 @given(st.integers(1, 8), st.integers(0, 3))
 def test_the_time_left_is_as_much_for_as_much(count: int, yields: int) -> None:
     experiment = Counted(count, yields)
-    reports = list(conduct(ASKED, experiment, watch(lambda: 2.0 * experiment.made)))
+    reports = list(run_experiment(ASKED, experiment, watch(lambda: 2.0 * experiment.made)))
     steps = [report for report in reports if isinstance(report, Step)]
     assert [step.left_s for step in steps] == [None, *(pytest.approx(2.0 * (count - n)) for n in range(1, count + 1))]
     assert reports.count(None) == count * yields
@@ -345,20 +349,20 @@ def test_the_time_left_is_as_much_for_as_much(count: int, yields: int) -> None:
 @given(st.integers(0, 12))
 def test_cancelling_is_seen_within_a_measurement(after: int) -> None:
     experiment, asked = Counted(4), iter(range(1000))
-    reports = list(conduct(ASKED, experiment, watch(lambda: 0.0, lambda: next(asked) >= after)))
+    reports = list(run_experiment(ASKED, experiment, watch(lambda: 0.0, lambda: next(asked) >= after)))
     assert isinstance(reports[-1], Result) and len(reports[-1].points) == experiment.made <= after
 
 
 def test_what_takes_too_long_is_cut_and_says_so() -> None:
     experiment = Counted(10)
-    last = list(conduct(ASKED, experiment, watch(lambda: 50.0 * experiment.made, limit_s=180.0)))[-1]
+    last = list(run_experiment(ASKED, experiment, watch(lambda: 50.0 * experiment.made, limit_s=180.0)))[-1]
     assert isinstance(last, Result) and len(last.points) == 4 and "180 s" in dict(last.settings)["cut"]
     assert not last.cancelled
 
 
 @given(st.lists(st.floats(0.1, 10.0), max_size=12))
 def test_scatter_holds_the_figure_and_lies_within_what_was_measured(samples: Sequence[float]) -> None:
-    known = estimate(samples, lambda values: sum(values) / len(values))
+    known = bootstrap(samples, lambda values: sum(values) / len(values))
     if not samples:
         assert known is None
         return
@@ -366,7 +370,7 @@ def test_scatter_holds_the_figure_and_lies_within_what_was_measured(samples: Seq
     assert (known.low is None) == (known.high is None) == (len(samples) < 3)
     if known.low is not None and known.high is not None:
         assert min(samples) - 1e-9 <= known.low <= known.y <= known.high <= max(samples) + 1e-9
-    assert known == estimate(samples, lambda values: sum(values) / len(values))
+    assert known == bootstrap(samples, lambda values: sum(values) / len(values))
 
 
 def test_the_compute_line_follows_the_wide_end() -> None:
@@ -376,9 +380,9 @@ def test_the_compute_line_follows_the_wide_end() -> None:
 
 
 def test_every_kind_has_prompts_and_no_two_users_the_same() -> None:
-    assert PROMPTS.keys() == set(Kind) and all(len(prompts) == 2 for prompts in PROMPTS.values())
+    assert PROMPTS.keys() == set(TextKind) and all(len(prompts) == 2 for prompts in PROMPTS.values())
     assert len(set(users(64))) == 64
-    assert {spec.name for spec in DEFAULTS} == set(Name)
+    assert {spec.name for spec in DEFAULTS} == set(ExperimentName)
 
 
 def test_nobody_measures_before_the_model_is_there() -> None:
@@ -390,7 +394,7 @@ def test_nobody_measures_before_the_model_is_there() -> None:
 
     engine = Engine(EngineConfig(), load)
     with pytest.raises(NotReady, match="loading"):
-        engine.experiment(Name.K)
+        engine.experiment(ExperimentName.K)
     with pytest.raises(NotReady):
         engine.experiments()
     held.set()
@@ -412,9 +416,9 @@ def test_the_default_model_says_to_each_of_eight_users_what_it_says_to_one(k: in
     params = DecodingParams(SamplingParams(seed=0), "both", k, max_new_tokens=24, probe_every=0)
     replies = []
     for text in users(8):
-        drafter = engine._serving.drafter("both", lambda _: Cache()) if k else None
-        cache = Cache(drafter.feature_layers if drafter else ())
-        lane = Lane(
+        drafter = engine._serving.drafter("both", lambda _: KVCache()) if k else None
+        cache = KVCache(drafter.feature_layers if drafter else ())
+        lane = ReplyContext(
             engine._serving.model,
             cache,
             engine._serving.pair.target.tokenizer,

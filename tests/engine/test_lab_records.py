@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.errors import EngineError
 from engine.lab.conclusions import conclusion
 from engine.lab.records import dumps, from_json, loads, reference, to_json
-from engine.lab.results import Name, Point, Result
+from engine.lab.results import ExperimentName, Point, Result
 from tests.fake_engine import measured
 
 NUMBER = st.floats(0.0, 1e9)
@@ -31,7 +31,7 @@ def points(draw: st.DrawFn) -> Point:
 
 
 RESULTS = st.builds(
-    Result, st.sampled_from(Name), st.lists(points(), max_size=4).map(tuple), PAIRS,
+    Result, st.sampled_from(ExperimentName), st.lists(points(), max_size=4).map(tuple), PAIRS,
     st.just("2025-01-02T03:04:05+00:00"), NUMBER, st.booleans(), st.booleans(), PAIRS,
 )  # fmt: skip
 
@@ -49,7 +49,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @given(st.data())
 def test_whatever_is_damaged_is_refused_with_a_sentence(data: st.DataObject) -> None:
-    record = to_json(measured(data.draw(st.sampled_from(Name))))
+    record = to_json(measured(data.draw(st.sampled_from(ExperimentName))))
     path = data.draw(st.sampled_from([path for path in places(record) if path]))
     broken = copy.deepcopy(record)
     holder: Any = broken
@@ -67,7 +67,7 @@ def test_what_is_no_such_file_is_refused(text: str) -> None:
 
 
 def test_keys_that_are_missing_or_unknown_are_refused() -> None:
-    record = to_json(measured(Name.RATE))
+    record = to_json(measured(ExperimentName.RATE))
     for changed in ({**record, "more": 1}, {key: value for key, value in record.items() if key != "made"}):
         with pytest.raises(EngineError, match="damaged"):
             from_json(changed)
@@ -80,7 +80,7 @@ def test_keys_that_are_missing_or_unknown_are_refused() -> None:
 
 def test_the_reference_machines_results_are_there_and_say_something(tmp_path: Path) -> None:
     results = reference()
-    assert {result.name for result in results} == set(Name)
+    assert {result.name for result in results} == set(ExperimentName)
     assert not any(result.cancelled or result.disturbed for result in results)
     for result in results:
         assert result.points and "Too little" not in conclusion(result)
@@ -90,5 +90,5 @@ def test_the_reference_machines_results_are_there_and_say_something(tmp_path: Pa
 
 
 def test_json_is_what_a_browser_reads() -> None:
-    text = dumps([measured(name) for name in Name])
+    text = dumps([measured(name) for name in ExperimentName])
     json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))

@@ -18,7 +18,7 @@ from engine.errors import InvalidParams, LoadError
 from engine.kernels.packing import Blocks, interleaved, joined, read_blocks, rows, separated, tiles, untiled
 from engine.loading import autotune as quickest
 from engine.networks import linear
-from engine.networks.linear import KINDS, Grid, Linear, refusal
+from engine.networks.linear import LINEAR_FORMATS, Grid, Linear, refusal
 from engine.storage.json_cache import read_record, remember, write_record
 
 CPU = torch.device("cpu")
@@ -105,7 +105,7 @@ def test_sizes_that_the_int4_kernel_does_not_take_are_one_sentence() -> None:
     with pytest.raises(LoadError, match=r"^torch's int4 kernel does not run 24 x 32 weights: use --quant bf16\.$"):
         Grid(rows(gguf_blocks("Q4_1", groups=1), slice(24)), None)
     with pytest.raises(LoadError, match="leave out --quant gguf"):
-        KINDS["gguf"].build(torch.zeros(32, 32), None)
+        LINEAR_FORMATS["gguf"].build(torch.zeros(32, 32), None)
 
 
 @given(st.sampled_from(["Q4_0", "Q4_1", "Q8_0"]), st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**32 - 1))
@@ -146,7 +146,7 @@ def test_a_folder_of_tiles_gives_the_matrices_by_transformers_names(tmp_path: Pa
 # ----------------------------------------------------------------------------------------------------- every kind
 
 
-ON_CPU = [name for name, kind in KINDS.items() if "cpu" in kind.devices and name != "gguf"]
+ON_CPU = [name for name, kind in LINEAR_FORMATS.items() if "cpu" in kind.devices and name != "gguf"]
 
 
 @pytest.mark.parametrize("name", ON_CPU)
@@ -154,7 +154,7 @@ ON_CPU = [name for name, kind in KINDS.items() if "cpu" in kind.devices and name
 def test_a_layer_multiplies_by_the_weights_that_its_kind_defines(name: str, shape: tuple[int, int]) -> None:
     weight = activations(*shape) * 0.1
     weight[3] = 0  # a row of zeros has no scale of its own
-    layer = KINDS[name].build(weight, None)
+    layer = LINEAR_FORMATS[name].build(weight, None)
     assert (layer.outputs, layer.inputs) == shape
     expected = definition(name, weight)
     assert (weights_of(layer) - expected).abs().max() <= BF16 * expected.abs().max()
@@ -165,14 +165,14 @@ def test_a_layer_multiplies_by_the_weights_that_its_kind_defines(name: str, shap
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if "cuda" in kind.devices])
+@pytest.mark.parametrize("name", [name for name, kind in LINEAR_FORMATS.items() if "cuda" in kind.devices])
 def test_a_layer_on_a_gpu_multiplies_by_the_same_weights(name: str) -> None:
     """int8 rounds the activations of each row to bytes there, hence its tolerance; and no row depends on another."""
     cuda = torch.device("cuda")
     assert refusal(name, cuda) == ""
     weight, x = (activations(128, 192) * 0.1).bfloat16(), activations(5, 192).bfloat16()
     x[2] *= 100  # outliers
-    layer = KINDS[name].build(weight.to(cuda), None)
+    layer = LINEAR_FORMATS[name].build(weight.to(cuda), None)
     found = layer(x.to(cuda))
     expected = x.double() @ definition(name if name != "fp16" else "fp32", weight.float()).T
     assert found.dtype == torch.bfloat16 and found.device.type == "cuda"
@@ -181,9 +181,9 @@ def test_a_layer_on_a_gpu_multiplies_by_the_same_weights(name: str) -> None:
     assert name != "int8" or torch.equal(layer(x[:2].to(cuda)), found[:2])
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", LINEAR_FORMATS)
 def test_a_bias_is_added_and_the_number_format_kept(name: str) -> None:
-    kind = KINDS[name]
+    kind = LINEAR_FORMATS[name]
     blocks, bias = gguf_blocks("Q4_1", groups=2), torch.arange(32.0)
     plain, biased = kind.build(blocks, None), kind.build(blocks, bias)
     x = activations(3, 64)
@@ -192,17 +192,17 @@ def test_a_bias_is_added_and_the_number_format_kept(name: str) -> None:
         assert biased(x.to(dtype)).dtype == dtype
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", LINEAR_FORMATS)
 def test_what_a_product_reads_is_what_the_kind_promises(name: str) -> None:
     bits = {"gguf": 5, "bf16": 16, "fp16": 16, "fp32": 32, "nf4": 4.5, "int8": 8}[name]  # with the scales
-    layer = KINDS[name].build(gguf_blocks("Q4_1", 512, 16), None)
+    layer = LINEAR_FORMATS[name].build(gguf_blocks("Q4_1", 512, 16), None)
     assert layer.weight_bytes == pytest.approx(512 * 512 * bits / 8, rel=0.02)
 
 
 @pytest.mark.parametrize("name", [*ON_CPU, "gguf"])
 def test_rows_computed_together_are_the_same_up_to_rounding(name: str, record_property: Any) -> None:
     """To the bit or not is a matter of the machine: it is asked at each start (see `exactness`), not assumed here."""
-    layer = KINDS[name].build(gguf_blocks("Q4_1", 64, 8), None)
+    layer = LINEAR_FORMATS[name].build(gguf_blocks("Q4_1", 64, 8), None)
     x = activations(9, 256)
     whole = layer(x)
     pieces = torch.cat([layer(x[:1]), layer(x[1:5]), layer(x[5:])])
@@ -211,22 +211,22 @@ def test_rows_computed_together_are_the_same_up_to_rounding(name: str, record_pr
 
 
 def test_nothing_is_left_out_of_the_table_of_kinds() -> None:
-    assert {name for name, kind in KINDS.items() if kind.requantises} == {"nf4", "int8"}
-    assert len({kind.phrase for kind in KINDS.values()}) == len(KINDS)
+    assert {name for name, kind in LINEAR_FORMATS.items() if kind.requantises} == {"nf4", "int8"}
+    assert len({kind.phrase for kind in LINEAR_FORMATS.values()}) == len(LINEAR_FORMATS)
 
 
 # ---------------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", LINEAR_FORMATS)
 def test_a_kind_runs_on_this_cpu_or_says_why_not(name: str) -> None:
     said = refusal(name, CPU)
     assert not said or (said.startswith(f"--quant {name} ") and said.endswith(".") and "\n" not in said)
-    assert (said == "") == ("cpu" in KINDS[name].devices)
+    assert (said == "") == ("cpu" in LINEAR_FORMATS[name].devices)
 
 
 def test_a_way_to_keep_weights_that_there_is_not_is_one_sentence() -> None:
-    assert set(QUANTS) - {"auto"} <= set(KINDS)
+    assert set(QUANTS) - {"auto"} <= set(LINEAR_FORMATS)
     assert EngineConfig(quant="nf4").quant == "nf4"
     with pytest.raises(InvalidParams, match=r"^quant must be auto, gguf, nf4, int8, bf16 or fp32, not 'q5'\.$"):
         EngineConfig(quant="q5")
@@ -268,42 +268,42 @@ NAMES, SHAPE = ["gguf", "bf16", "fp32"], (64, 64)
 
 def test_the_quickest_is_measured_once_and_remembered(tmp_path: Path, asked: list[Any]) -> None:
     for _ in range(3):
-        assert quickest.quickest(NAMES, tmp_path, SHAPE) == "bf16"
+        assert quickest.quickest_format(NAMES, tmp_path, SHAPE) == "bf16"
     assert len(asked) == 1
     for changed in [(NAMES, tmp_path, (64, 96)), (NAMES[1:], tmp_path, SHAPE)]:
-        assert quickest.quickest(*changed) == "bf16"
+        assert quickest.quickest_format(*changed) == "bf16"
     assert len(asked) == 3
-    assert quickest.quickest(["fp32"], tmp_path, SHAPE) == "fp32" and len(asked) == 3, "there is no choice"
+    assert quickest.quickest_format(["fp32"], tmp_path, SHAPE) == "fp32" and len(asked) == 3, "there is no choice"
 
 
 def test_a_remembered_choice_stands_and_one_that_is_not_on_offer_is_made_again(
     tmp_path: Path, asked: list[Any]
 ) -> None:
-    quickest.quickest(NAMES, tmp_path, SHAPE)
+    quickest.quickest_format(NAMES, tmp_path, SHAPE)
     [key] = json.loads((tmp_path / "linear.json").read_text())
     write_record(tmp_path / "linear.json", {key: "fp32"})
-    assert quickest.quickest(NAMES, tmp_path, SHAPE) == "fp32"
+    assert quickest.quickest_format(NAMES, tmp_path, SHAPE) == "fp32"
     write_record(tmp_path / "linear.json", {key: "nf4"})
-    assert quickest.quickest(NAMES, tmp_path, SHAPE) == "bf16"
+    assert quickest.quickest_format(NAMES, tmp_path, SHAPE) == "bf16"
 
 
 @pytest.mark.parametrize("damage", ["{half", "[]", '"text"', "\x00", '{"a": 1}'])
 def test_a_damaged_memory_is_no_obstacle(tmp_path: Path, asked: list[Any], damage: str) -> None:
     (tmp_path / "linear.json").write_text(damage)
-    assert quickest.quickest(NAMES, tmp_path, SHAPE) == "bf16"
-    assert quickest.quickest(NAMES, tmp_path, SHAPE) == "bf16" and len(asked) == 1
+    assert quickest.quickest_format(NAMES, tmp_path, SHAPE) == "bf16"
+    assert quickest.quickest_format(NAMES, tmp_path, SHAPE) == "bf16" and len(asked) == 1
 
 
 def test_a_memory_that_cannot_be_written_is_no_obstacle(tmp_path: Path, asked: list[Any]) -> None:
     (tmp_path / "file").write_text("not a folder")
-    assert quickest.quickest(NAMES, tmp_path / "file", SHAPE) == "bf16"
-    assert quickest.quickest(NAMES, tmp_path / "file", SHAPE) == "bf16" and len(asked) == 2
+    assert quickest.quickest_format(NAMES, tmp_path / "file", SHAPE) == "bf16"
+    assert quickest.quickest_format(NAMES, tmp_path / "file", SHAPE) == "bf16" and len(asked) == 2
 
 
 @pytest.mark.parametrize(("other_s", "choice"), [(0.95, "gguf"), (0.85, "fp32")])
 def test_what_is_hardly_quicker_is_not_worth_it(monkeypatch: pytest.MonkeyPatch, other_s: float, choice: str) -> None:
     monkeypatch.setattr(quickest, "measured", lambda names, shape: {"gguf": 1.0, "bf16": 2.0, "fp32": other_s})
-    assert quickest.quickest(NAMES, None, SHAPE) == choice
+    assert quickest.quickest_format(NAMES, None, SHAPE) == choice
 
 
 def test_measuring_gives_every_kind_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

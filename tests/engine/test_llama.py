@@ -22,7 +22,7 @@ from engine.loading import batch_invariance as exactness
 from engine.loading import source
 from engine.loading.gguf_convert import read_tiles
 from engine.networks.attention import Span, attend_spans
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.linear import Dense, Linear, Weight, values
 from engine.networks.llama import LeanLlama, attend, reach, rms_norm
 from engine.networks.llama_shape import LlamaShape, refusal
@@ -136,8 +136,8 @@ def test_logits_are_those_of_transformers(kind: str) -> None:
     ids = some_ids(60)
     expected, _ = expected_of(hf, ids)
     model = Model(lean(hf), 2048)
-    close(model.forward([Request(ids, 60, Cache())])[0], expected)
-    cache, other = Cache(), Cache()
+    close(model.forward([Request(ids, 60, KVCache())])[0], expected)
+    cache, other = KVCache(), KVCache()
     for begin, end in ((0, 1), (1, 17), (17, 20), (20, 21), (21, 60)):  # in pieces, another request in every pass
         pieces = model.forward([Request(ids[:end], end - begin, cache), Request(ids[5 : 5 + end], 1, other)])
         close(pieces[0], expected[begin:end])
@@ -151,7 +151,7 @@ def test_prompts_of_several_passes_and_blocks_of_keys(kind: str) -> None:
     hf = random_model(CONFIGS[kind]())
     ids = some_ids(1100)  # five passes, three blocks of keys, two tables of rotations
     expected, _ = expected_of(hf, ids)
-    model, cache = Model(lean(hf), 2048), Cache()
+    model, cache = Model(lean(hf), 2048), KVCache()
     close(model.forward([Request(ids[:700], 3, cache)])[0], expected[697:700])
     close(model.forward([Request(ids, 300, cache)])[0], expected[800:])
 
@@ -161,12 +161,12 @@ def test_a_bad_number_does_not_outlive_its_pass(bad: float) -> None:
     """A token that breaks the arithmetic, met as a draft: the next try on the same cache answers like a fresh one."""
     hf = random_model(CONFIGS["llama"]())
     hf.model.embed_tokens.weight[7] = bad
-    model, ids, cache = Model(lean(hf), 2048), [1, 2, 3], Cache()
+    model, ids, cache = Model(lean(hf), 2048), [1, 2, 3], KVCache()
     model.forward([Request(ids, 1, cache)])
     [broken] = model.forward([Request([*ids, 4, 5, 7], 4, cache)])
     assert not broken[-1].isfinite().all()
     [again] = model.forward([Request([*ids, 9], 1, cache)])
-    [fresh] = model.forward([Request([*ids, 9], 1, Cache())])
+    [fresh] = model.forward([Request([*ids, 9], 1, KVCache())])
     assert torch.equal(again, fresh) and fresh.isfinite().all()
 
 
@@ -180,7 +180,7 @@ def test_half_precision_is_close_in_every_format(dtype: torch.dtype) -> None:
     network = LeanLlama(
         shape_of(hf.config), weights, lambda w, b: Dense(values(w), b, dtype), dtype=dtype, device=torch.device("cpu")
     )
-    cache = Cache()
+    cache = KVCache()
     [found] = Model(network, 2048).forward([Request(ids, 40, cache)])
     error = (found - expected).norm() / (expected - expected.mean(-1, keepdim=True)).norm()
     assert float(error) < 0.1
@@ -204,13 +204,13 @@ def test_weights_may_lie_on_a_ggufs_grid() -> None:
     ids = some_ids(20)
     expected, _ = expected_of(hf, ids)
     network = LeanLlama(shape_of(hf.config), grid, dense, dtype=torch.float32, device=torch.device("cpu"))
-    close(Model(network, 2048).forward([Request(ids, 20, Cache())])[0], expected)
+    close(Model(network, 2048).forward([Request(ids, 20, KVCache())])[0], expected)
 
 
 def test_every_linear_layer_but_the_head_can_be_replaced() -> None:
     hf = random_model(CONFIGS["llama"]())
     network = lean(hf)
-    before = Model(network, 2048).forward([Request(some_ids(9), 9, Cache())])[0]
+    before = Model(network, 2048).forward([Request(some_ids(9), 9, KVCache())])[0]
     seen: list[tuple[int, int]] = []
 
     class Half(Dense):
@@ -231,7 +231,7 @@ def test_every_linear_layer_but_the_head_can_be_replaced() -> None:
     network.replace_linears(replaced)
     assert seen == [(64, 32), (32, 32), (96, 32), (32, 48)] * 3
     assert bytes_before - network.weight_bytes == sum(outputs * inputs for outputs, inputs in seen) * 4 // 2
-    assert not torch.allclose(before, Model(network, 2048).forward([Request(some_ids(9), 9, Cache())])[0], atol=1e-2)
+    assert not torch.allclose(before, Model(network, 2048).forward([Request(some_ids(9), 9, KVCache())])[0], atol=1e-2)
 
 
 @pytest.mark.parametrize("kind", ["llama", "llama tied"])
@@ -329,12 +329,12 @@ def test_features_are_the_hidden_states_of_transformers(way: str, kind: str) -> 
     _, expected = expected_of(hf, ids)
     model = kept(hf, lean(hf) if way == "lean" else TransformersNetwork(hf, VOCAB))
 
-    def check(cache: Cache, end: int) -> None:
+    def check(cache: KVCache, end: int) -> None:
         assert cache.features(0, end).shape == (end, 3, hf.config.hidden_size)
         for index, layer in enumerate(layers):
             close(cache.features(0, end)[:, index], expected[layer][:end])
 
-    cache, plain, other = Cache(layers), Cache(), Cache((1,))
+    cache, plain, other = KVCache(layers), KVCache(), KVCache((1,))
     model.forward([Request(ids[:40], 1, cache)])
     check(cache, 40)
     close(cache.features(7, 11), torch.stack([expected[layer][7:11] for layer in layers], 1))
@@ -348,19 +348,19 @@ def test_features_are_the_hidden_states_of_transformers(way: str, kind: str) -> 
     model.forward([Request([*ids[:20], 5, 5], 1, cache)])  # an edit
     model.forward([Request(ids, 1, cache)])  # a retry, over more than one pass and past the first block
     check(cache, 300)
-    evicted = Cache(layers)
+    evicted = KVCache(layers)
     model.forward([Request(ids, 1, evicted)])
     check(evicted, 300)
 
 
 def test_a_cache_without_features_costs_nothing_and_has_none_to_give() -> None:
     hf = random_model(CONFIGS["llama"]())
-    model, plain, rich = Model(lean(hf), 2048), Cache(), Cache((1, 3))
+    model, plain, rich = Model(lean(hf), 2048), KVCache(), KVCache((1, 3))
     ids = some_ids(20)
     logits = [model.forward([Request(ids, 5, cache)])[0] for cache in (plain, rich)]
     assert torch.equal(*logits)
     assert rich.nbytes - plain.nbytes == rich.features(0, 0).untyped_storage().nbytes() > 0
-    for cache, begin, end in ((plain, 0, 5), (Cache((1,)), 0, 1), (rich, 0, 21), (rich, 3, 2), (rich, -1, 2)):
+    for cache, begin, end in ((plain, 0, 5), (KVCache((1,)), 0, 1), (rich, 0, 21), (rich, 3, 2), (rich, -1, 2)):
         with pytest.raises(EngineError, match="no features"):
             cache.features(begin, end)
 
@@ -370,7 +370,7 @@ def test_features_of_a_layer_that_there_is_not_are_refused(layer: int) -> None:
     hf = random_model(CONFIGS["llama"]())
     for network in (lean(hf), TransformersNetwork(hf, VOCAB)):
         with pytest.raises(EngineError, match="layers 0 to 3"):
-            kept(hf, network).forward([Request([1, 2], 1, Cache((layer,)))])
+            kept(hf, network).forward([Request([1, 2], 1, KVCache((layer,)))])
 
 
 @pytest.mark.model
@@ -390,11 +390,11 @@ def test_the_native_networks_features_are_those_of_transformers() -> None:
     layers = (0, 2, 15, 27, 30)
     ids = [int(i) for i in torch.randint(3, 40_000, (40,), generator=torch.Generator().manual_seed(1))]
     network = NativeLlama.load(folder, config, kernels, 2)
-    caches = [Cache(layers) for _ in range(2)]
+    caches = [KVCache(layers) for _ in range(2)]
     for model, cache in zip((Model(network, 8192), kept(hf, TransformersNetwork(hf, 49152))), caches, strict=True):
         model.forward([Request(ids[:30], 1, cache)])
         model.forward([Request([*ids[:30], 5, 6], 3, cache)])
-        model.forward([Request(ids, 1, cache), Request(ids[:7], 1, Cache())])
+        model.forward([Request(ids, 1, cache), Request(ids[:7], 1, KVCache())])
     found, expected = (cache.features(0, 40).float() for cache in caches)
     error = (found - expected).norm(dim=-1) / expected.norm(dim=-1)
     assert float(error.mean(0).max()) < 0.1
@@ -440,7 +440,7 @@ def test_attention_gives_a_row_its_bits_whatever_is_beside(
     queries = torch.randn(count, 2 * groups, dim, generator=generator)
 
     def seen_by(row: int, count: int) -> torch.Tensor:
-        mask = reach(Span(Cache(), 0, begin + row, count), groups, window, keys)
+        mask = reach(Span(KVCache(), 0, begin + row, count), groups, window, keys)
         return attend(queries[row : row + count], keys, held, mask)
 
     whole, row = seen_by(0, count), seed % count

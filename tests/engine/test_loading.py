@@ -22,7 +22,7 @@ from engine.loading import loaded as loaded_module
 from engine.loading import source
 from engine.loading.gguf_convert import converted, unpermuted
 from engine.networks import linear
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.llama import LeanLlama
 from engine.networks.model import Model, Request
 from engine.networks.transformers_network import TransformersNetwork
@@ -158,7 +158,7 @@ def test_the_converted_weights_are_the_originals(tiny: SimpleNamespace) -> None:
 def test_the_converted_model_computes_the_same(tiny: SimpleNamespace) -> None:
     loaded = load(tiny.folder)
     ids = [5, 9, 17, 33, 4, 250, 7]
-    ours = Model(loaded.network, loaded.context_len).forward([Request(ids, len(ids), Cache())])[0]
+    ours = Model(loaded.network, loaded.context_len).forward([Request(ids, len(ids), KVCache())])[0]
     theirs = tiny.model(torch.tensor([ids])).logits[0]
     assert torch.allclose(ours, theirs, atol=0.2 if "bf16" in loaded.kernel else 1e-4)
     assert (loaded.context_len, loaded.device, loaded.tokenizer.stop_ids) == (512, "cpu", frozenset({0, 2}))
@@ -169,7 +169,7 @@ def test_weights_are_kept_as_asked(tiny: SimpleNamespace, quant: str, tolerance:
     """`tolerance`: distance to the float32 logits, by their spread. Another model's weights are at about 1.4."""
     loaded = load(tiny.folder, quant=quant)
     ids = list(range(5, 60))
-    [found] = Model(loaded.network, 512).forward([Request(ids, len(ids), Cache())])
+    [found] = Model(loaded.network, 512).forward([Request(ids, len(ids), KVCache())])
     expected = tiny.model(torch.tensor([ids])).logits[0]
     distance = float((found - expected).norm() / (expected - expected.mean(-1, keepdim=True)).norm())
     assert distance < tolerance and (quant == "fp32" or distance > 1e-5)
@@ -341,7 +341,7 @@ def test_a_model_that_only_looks_like_the_family_runs_on_transformers(
     loaded = load(folder)
     assert type(loaded.network) is TransformersNetwork and not loaded.exact
     ids = [5, 9, 17, 33]
-    found = Model(loaded.network, 512).forward([Request(ids, 4, Cache())])[0]
+    found = Model(loaded.network, 512).forward([Request(ids, 4, KVCache())])[0]
     assert torch.allclose(found, tiny.model(torch.tensor([ids])).logits[0], atol=0.2)
 
 
@@ -445,7 +445,7 @@ def default() -> loading.Loaded:
 
 @pytest.mark.model
 def test_the_default_model_answers_in_english(default: loading.Loaded) -> None:
-    model, cache = Model(default.network, default.context_len), Cache()
+    model, cache = Model(default.network, default.context_len), KVCache()
     ids = default.tokenizer.encode_chat([Message("user", "What is the capital of Germany?")])
     reader, text = default.tokenizer.detokeniser(), ""
     for _ in range(24):
@@ -469,7 +469,7 @@ TEXT = "The sun is a star at the centre of the Solar System. It is a ball of hot
 def distance(found: loading.Loaded, wanted: loading.Loaded) -> tuple[float, float]:
     """KL divergence a token, in nats, and argmax agreement, on a short text."""
     ids = wanted.tokenizer.encode_chat([Message("user", TEXT), Message("assistant", TEXT), Message("user", TEXT)])
-    logits = [Model(m.network, m.context_len).forward([Request(ids, len(ids), Cache())])[0] for m in (found, wanted)]
+    logits = [Model(m.network, m.context_len).forward([Request(ids, len(ids), KVCache())])[0] for m in (found, wanted)]
     ours, theirs = (torch.log_softmax(rows.double(), dim=-1) for rows in logits)
     kl = (theirs.exp() * (theirs - ours)).sum(dim=-1).mean()
     return float(kl), float((ours.argmax(-1) == theirs.argmax(-1)).double().mean())
@@ -492,7 +492,7 @@ def test_without_a_compiler_the_default_model_stays_on_its_own_grid(
     assert said == [
         "Running on torch's own kernels: there is no C++ compiler here (install g++ for about four times the speed)."
     ]
-    assert (loaded.weights, loaded.kernel, loaded.note) == ("GGUF Q4_1", linear.KINDS["gguf"].phrase, "")
+    assert (loaded.weights, loaded.kernel, loaded.note) == ("GGUF Q4_1", linear.LINEAR_FORMATS["gguf"].phrase, "")
     kl, agreement = distance(loaded, float32)
     assert kl < 0.02 and agreement > 0.9
     assert loaded.tokenizer.encode_chat([Message("user", TEXT)]) == float32.tokenizer.encode_chat(
@@ -561,10 +561,10 @@ def test_what_is_quantised_for_another_device_comes_there_layer_by_layer(
     if not lean:
         monkeypatch.setattr("engine.loading.load._lean", lambda *_: None)
     ids = list(range(5, 60))
-    [near] = Model(load(folder, quant=quant).network, 512).forward([Request(ids, len(ids), Cache())])
+    [near] = Model(load(folder, quant=quant).network, 512).forward([Request(ids, len(ids), KVCache())])
     elsewhere = torch.device("cpu", 0)
     monkeypatch.setattr("engine.loading.load.pick_device", lambda name: elsewhere)
     loaded = load(folder, quant=quant)
-    [far] = Model(loaded.network, 512).forward([Request(ids, len(ids), Cache())])
+    [far] = Model(loaded.network, 512).forward([Request(ids, len(ids), KVCache())])
     assert torch.equal(near, far) and isinstance(loaded.network, LeanLlama) == lean
     assert not lean or loaded.network.device == elsewhere

@@ -13,15 +13,15 @@ from torch import Tensor
 
 from engine.config import DecodingParams, Rule, SamplingParams
 from engine.control.controller import Controller
-from engine.control.latency import Costs
-from engine.drafters.combined import Both
+from engine.control.latency import Profile
+from engine.drafters.combined import CombinedDrafter
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
-from engine.drafters.protocol import GoOn, Offer, Proposal, always
+from engine.drafters.protocol import DraftOption, Proposal, ShouldContinue, always
 from engine.events import Finished, KReason, Outcome, Prefilled, Round, RoundKind
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
-from engine.rng import Dice, Purpose
+from engine.rng import KeyedRng, Purpose
 from engine.verify import verify
 from tests.engine.simulate import NO_DECISION
 from tests.engine.test_verify import FALSE_FAIL, exact_law, p_value, plain_law, tree
@@ -40,7 +40,7 @@ def confidences_of(draft: Tree, ids: tuple[int, ...]) -> tuple[float, ...]:
     return tuple(float(draft[ids[:i]].max()) for i in range(len(ids)))
 
 
-def drafts_of(draft: Tree, k: int, go_on: GoOn) -> dict[tuple[int, ...], float]:
+def drafts_of(draft: Tree, k: int, go_on: ShouldContinue) -> dict[tuple[int, ...], float]:
     """Every proposal that a drafter may make when go_on is asked after each draft, and its probability."""
     open_, done = {(): 1.0}, {}
     while open_:
@@ -105,8 +105,8 @@ class Drawn:
     def __init__(self, draft: Tree, drop: int | None = None) -> None:
         self._draft, self._drop = draft, drop
 
-    def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
-        return (Offer("head", "head"),)
+    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
+        return (DraftOption("head", "head"),)
 
     def propose(  # type: ignore[no-untyped-def]
         self, offer, ids, prompt_len, features, k, params, dice, go_on=always
@@ -127,8 +127,8 @@ class Copied:
 
     name, context_len, feature_layers = "ngram", None, ()
 
-    def offers(self, ids: Sequence[int]) -> tuple[Offer, ...]:
-        return (Offer("ngram", "ngram 3-4"),) if len(ids) % 2 else ()
+    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
+        return (DraftOption("ngram", "ngram 3-4"),) if len(ids) % 2 else ()
 
     def propose(self, offer, ids, prompt_len, features, k, params, dice, go_on=always) -> Proposal:  # type: ignore[no-untyped-def]
         return Proposal(tuple(len(ids) % VOCAB for _ in range(k)))
@@ -138,12 +138,12 @@ def counts_of(target: Tree, drafter: object, replies: int, seen: set[object]) ->
     """How often each reply of LENGTH tokens came. One controller for all of them, so that it learns, changes its mind and
     tries; the times that it is told depend on what was accepted, as times might."""
     params = DecodingParams(SamplingParams(temperature=1.0), "any", probe_every=7)
-    costs = Costs(((1, 1.0), (8, 1.3)), (("head", 0.04), ("ngram", 0.001)))
+    costs = Profile(((1, 1.0), (8, 1.3)), (("head", 0.04), ("ngram", 0.001)))
     controller, index = Controller(params, costs), 0
     counts = np.zeros([VOCAB] * LENGTH)
     for seed in range(replies):
         ids: tuple[int, ...] = ()
-        dice = Dice(seed, Rule.REJECTION)
+        dice = KeyedRng(seed, Rule.REJECTION)
         while len(ids) < LENGTH:
             index += 1
             left = LENGTH - len(ids)
@@ -185,23 +185,23 @@ def world(seed: int) -> tuple[Tree, Tree, np.ndarray]:
 def test_whole_replies_with_an_adaptive_controller_have_the_targets_law() -> None:
     target, draft, law = world(5)
     seen: set[object] = set()
-    counts = counts_of(target, Both(Copied(), Drawn(draft)), 5000, seen)  # type: ignore[arg-type]
+    counts = counts_of(target, CombinedDrafter(Copied(), Drawn(draft)), 5000, seen)  # type: ignore[arg-type]
     assert p_value(counts, law) > FALSE_FAIL
     # Otherwise this would not test what it is meant to test.
-    assert {Offer("head", "head"), Offer("ngram", "ngram 3-4"), ("stopped", True), KReason.EXPLORE} <= seen
+    assert {DraftOption("head", "head"), DraftOption("ngram", "ngram 3-4"), ("stopped", True), KReason.EXPLORE} <= seen
     assert {("drafts", k) for k in range(3)} <= seen
 
 
 def test_the_chi_square_notices_a_draft_that_was_taken_back() -> None:
     """Negative control, in the same world."""
     target, draft, law = world(5)
-    counts = counts_of(target, Both(Copied(), Drawn(draft, drop=0)), 5000, set())  # type: ignore[arg-type]
+    counts = counts_of(target, CombinedDrafter(Copied(), Drawn(draft, drop=0)), 5000, set())  # type: ignore[arg-type]
     assert p_value(counts, law) < FALSE_FAIL
 
 
 def test_a_number_that_drew_a_discarded_draft_is_not_used_again() -> None:
     """What the controller learns of a round must not tell it what the next round's drafts are going to be."""
-    one, other = (Dice(3, Rule.REJECTION, begin=begin) for begin in (10, 11))
+    one, other = (KeyedRng(3, Rule.REJECTION, begin=begin) for begin in (10, 11))
     assert one.uniform(12, Purpose.DRAFT) != other.uniform(12, Purpose.DRAFT)
     for purpose in (Purpose.ACCEPT, Purpose.TARGET):
         assert one.uniform(12, purpose) == other.uniform(12, purpose)
@@ -211,9 +211,9 @@ def test_a_number_that_drew_a_discarded_draft_is_not_used_again() -> None:
 
 LANGUAGE = hashed_logits(257, seed=1)
 COSTS = {
-    "cheap": Costs(((1, 1.0), (17, 1.01)), (("draft_model", 1e-4), ("ngram", 1e-5))),
-    "dear": Costs(((1, 1e-6), (2, 1.0)), (("draft_model", 1.0),)),
-    "unknown": Costs(),
+    "cheap": Profile(((1, 1.0), (17, 1.01)), (("draft_model", 1e-4), ("ngram", 1e-5))),
+    "dear": Profile(((1, 1e-6), (2, 1.0)), (("draft_model", 1.0),)),
+    "unknown": Profile(),
 }
 
 
@@ -232,7 +232,7 @@ def test_the_text_is_plain_decodings_whatever_the_controller_does(
     sampling = SamplingParams(seed=5, **settings)  # type: ignore[arg-type]
     rule = Rule.REJECTION if sampling.temperature == 0.0 else Rule.SHARED_NOISE
     params = DecodingParams(sampling, "any", rule=rule, max_new_tokens=120, probe_every=5)
-    drafter = Both(NgramDrafter(1), DraftModelDrafter(model(noisy(LANGUAGE, 257, amount)), Cache()))
+    drafter = CombinedDrafter(NgramDrafter(1), DraftModelDrafter(model(noisy(LANGUAGE, 257, amount)), KVCache()))
     played = run([1, 2, 1, 2], params, model(), byte_tokenizer(), drafter, costs=COSTS[costs])
     plain = run([1, 2, 1, 2], replace(params, num_speculative_tokens=0), model(), byte_tokenizer())
     assert finished(played).token_ids == finished(plain).token_ids
@@ -245,7 +245,7 @@ def test_the_text_is_plain_decodings_whatever_the_controller_does(
 def test_a_new_reply_knows_nothing_of_the_last() -> None:
     """State is the request's: the plan of the first round is the same after any reply."""
     params = DecodingParams(SamplingParams(seed=5), "any", max_new_tokens=40)
-    drafter = DraftModelDrafter(model(noisy(LANGUAGE, 257, 50.0)), Cache())
+    drafter = DraftModelDrafter(model(noisy(LANGUAGE, 257, 50.0)), KVCache())
     firsts = []
     for _ in range(2):
         rounds = run([1, 2, 3], params, model(), byte_tokenizer(), drafter, costs=COSTS["cheap"])[1:-1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.errors import EngineError
 from engine.networks.attention import attend_spans
-from engine.networks.kv_cache import BLOCK, Cache, CachePool, common_prefix
+from engine.networks.kv_cache import BLOCK, KVCache, KVCachePool, common_prefix
 from engine.networks.model import PREFILL_CHUNK, Model, Request
 from engine.networks.transformers_network import TransformersNetwork
 from tests.fakes import FakeNetwork, hashed_logits
@@ -35,17 +35,17 @@ def test_common_prefix(left: list[int], right: list[int]) -> None:
 @settings(max_examples=100, deadline=None)
 def test_a_cache_with_any_past_answers_like_a_fresh_one(calls: list[tuple[list[int], int]]) -> None:
     """Align on read: no order of requests, overlaps or lengths makes a cached answer differ."""
-    model, cache = fake(), Cache()
+    model, cache = fake(), KVCache()
     for ids, wanted in calls:
         last = min(wanted, len(ids))
         [logits] = model.forward([Request(ids, last, cache)])
-        [fresh] = fake().forward([Request(ids, last, Cache())])
+        [fresh] = fake().forward([Request(ids, last, KVCache())])
         assert logits.shape == (last, VOCAB) and torch.equal(logits, fresh)
         assert cache.ids == ids
 
 
 def test_only_missing_rows_are_run_and_long_prompts_in_bounded_passes() -> None:
-    model, cache = fake(), Cache()
+    model, cache = fake(), KVCache()
     ids = random.Random(1).choices(range(VOCAB), k=PREFILL_CHUNK * 2 + 10)
     model.forward([Request(ids, 1, cache)])
     model.forward([Request([*ids, 1, 2], 2, cache)])
@@ -56,10 +56,10 @@ def test_only_missing_rows_are_run_and_long_prompts_in_bounded_passes() -> None:
 def test_several_requests_share_a_pass_and_keep_apart() -> None:
     model = fake()
     texts = [[1, 2, 3], [4], list(range(40)), [1, 2, 9]]
-    together = model.forward([Request(ids, 1, Cache()) for ids in texts])
+    together = model.forward([Request(ids, 1, KVCache()) for ids in texts])
     assert len(model.network.rows) == 1  # type: ignore[attr-defined]
     for ids, logits in zip(texts, together, strict=True):
-        assert torch.equal(logits, fake().forward([Request(ids, 1, Cache())])[0])
+        assert torch.equal(logits, fake().forward([Request(ids, 1, KVCache())])[0])
 
 
 def tiny(kind: str) -> transformers.PreTrainedModel:
@@ -97,9 +97,9 @@ def test_pooled_caches_give_what_transformers_gives(kind: str) -> None:
     transformers.AttentionInterface.register("greenlight", attend_spans)
     hf.set_attn_implementation("greenlight")
     model = Model(TransformersNetwork(hf, VOCAB), 512)
-    [whole] = model.forward([Request(ids, 60, Cache())])
+    [whole] = model.forward([Request(ids, 60, KVCache())])
     torch.testing.assert_close(whole, expected, atol=1e-4, rtol=0)
-    cache, other = Cache(), Cache()
+    cache, other = KVCache(), KVCache()
     for begin, end in ((0, 1), (1, 17), (17, 20), (20, 21), (21, 60)):  # in pieces, another request in every pass
         pieces = model.forward([Request(ids[:end], end - begin, cache), Request(ids[5 : 5 + end], 1, other)])
         torch.testing.assert_close(pieces[0], expected[begin:end], atol=1e-4, rtol=0)
@@ -115,7 +115,7 @@ def test_attention_sinks_are_refused_and_not_ignored() -> None:
 
 
 def test_caches_grow_in_blocks_and_keep_what_they_hold() -> None:
-    cache = Cache()
+    cache = KVCache()
     rows = torch.randn(2, 1000, 4)
     for begin in range(0, 1000, 50):
         keys, _ = cache.write(0, begin, rows[:, begin : begin + 50], rows[:, begin : begin + 50])
@@ -124,10 +124,10 @@ def test_caches_grow_in_blocks_and_keep_what_they_hold() -> None:
 
 
 def test_the_pool_keeps_the_latest_within_its_budget_and_lends_a_cache_once() -> None:
-    pool = CachePool(budget_bytes=3 * BLOCK * 8 * 2)
+    pool = KVCachePool(budget_bytes=3 * BLOCK * 8 * 2)
 
-    def filled() -> Cache:
-        cache = Cache()
+    def filled() -> KVCache:
+        cache = KVCache()
         cache.write(0, 0, torch.zeros(1, 10, 2), torch.zeros(1, 10, 2))
         return cache
 
@@ -137,7 +137,7 @@ def test_the_pool_keeps_the_latest_within_its_budget_and_lends_a_cache_once() ->
     assert pool.nbytes <= pool.budget_bytes
     assert pool.acquire("d") is caches["d"] and pool.acquire("d") is not caches["d"]
     assert pool.acquire("a") is not caches["a"]
-    pool.release("e", Cache())
+    pool.release("e", KVCache())
     assert "e" not in pool._idle, "a reply stopped before its prefill leaves nothing worth keeping"
     pool.release("", filled())
     before = pool.nbytes
@@ -146,10 +146,10 @@ def test_the_pool_keeps_the_latest_within_its_budget_and_lends_a_cache_once() ->
 
 
 def test_the_pool_hands_out_only_what_keeps_the_features_that_are_asked_for() -> None:
-    pool = CachePool(budget_bytes=2**20)
+    pool = KVCachePool(budget_bytes=2**20)
 
-    def filled(feature_layers: tuple[int, ...]) -> Cache:
-        cache = Cache(feature_layers)
+    def filled(feature_layers: tuple[int, ...]) -> KVCache:
+        cache = KVCache(feature_layers)
         for layer in feature_layers:
             cache.write_features(layer, 0, torch.ones(10, 4))
         cache.write(0, 0, torch.zeros(1, 10, 2), torch.zeros(1, 10, 2))
@@ -175,7 +175,7 @@ def test_the_pool_hands_out_only_what_keeps_the_features_that_are_asked_for() ->
 
 
 def test_features_grow_in_blocks_and_keep_what_they_hold() -> None:
-    cache, rows = Cache((4, 9)), torch.randn(1000, 2, 3)
+    cache, rows = KVCache((4, 9)), torch.randn(1000, 2, 3)
     for begin in range(0, 1000, 50):
         for index, layer in enumerate((4, 9)):
             cache.write_features(layer, begin, rows[begin : begin + 50, index])

@@ -24,7 +24,7 @@ from engine import rng as randomness
 from engine import sampling
 from engine.config import SamplingParams
 from engine.errors import LoadError, NumericalError
-from engine.kernels.build import Kernels, Linear
+from engine.kernels.build import Kernels, NativeLinear
 from engine.kernels.packing import (
     Blocks,
     integer_sums,
@@ -38,7 +38,7 @@ from engine.kernels.packing import (
 from engine.loading import batch_invariance as exactness
 from engine.loading.gguf_convert import unpermuted
 from engine.networks.attention import attend_spans
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.llama_shape import LlamaShape
 from engine.networks.model import Model, Request
 from engine.networks.native_llama import NativeLlama
@@ -91,9 +91,9 @@ def random_blocks(rng: np.random.Generator, bits: int, outputs: int, inputs: int
     return Blocks(4, rng.integers(0, 16, (outputs, inputs), dtype=np.uint8), scale, minimum)
 
 
-def linear(packed: np.ndarray, blocks: Blocks) -> Linear:
+def linear(packed: np.ndarray, blocks: Blocks) -> NativeLinear:
     outputs, inputs = blocks.quants.shape
-    return Linear(packed.ctypes.data, None, blocks.bits, inputs, outputs)
+    return NativeLinear(packed.ctypes.data, None, blocks.bits, inputs, outputs)
 
 
 def native_multiply(kernels: Kernels, blocks: Blocks, x: np.ndarray, threads: int = 2) -> np.ndarray:
@@ -347,8 +347,8 @@ def test_the_whole_forward_gives_what_transformers_gives(kernels: Kernels) -> No
     hf.set_attn_implementation("greenlight")
     reference = Model(TransformersNetwork(hf, 128), 700)
     ids = [int(i) for i in np.random.default_rng(6).integers(0, 128, 90)]
-    [found] = model.forward([Request(ids, 90, Cache())])
-    [expected] = reference.forward([Request(ids, 90, Cache())])
+    [found] = model.forward([Request(ids, 90, KVCache())])
+    [expected] = reference.forward([Request(ids, 90, KVCache())])
     error = (found - expected).norm(dim=-1) / (expected - expected.mean(-1, keepdim=True)).norm(dim=-1)
     assert float(error.max()) < 0.06
     assert float((found.argmax(-1) == expected.argmax(-1)).float().mean()) > 0.8
@@ -363,22 +363,22 @@ def test_the_forward_is_exact_to_the_bit_whatever_is_computed_beside(kernels: Ke
 def test_a_long_request_before_a_short_one_changes_no_bit(kernels: Kernels) -> None:
     model, _ = native_model(kernels, threads=3)
     ids = [int(i) for i in np.random.default_rng(8).integers(0, 128, 600)]
-    long, short = Cache(), Cache()
+    long, short = KVCache(), KVCache()
     model.forward([Request(ids[:590], 0, long)])
     together = model.forward([Request(ids, 10, long), Request(ids[:3], 3, short)])
-    alone = [model.forward([Request(ids, 10, Cache())])[0], model.forward([Request(ids[:3], 3, Cache())])[0]]
+    alone = [model.forward([Request(ids, 10, KVCache())])[0], model.forward([Request(ids[:3], 3, KVCache())])[0]]
     assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
 
 
 def test_eviction_and_rebuilding_change_no_bit(kernels: Kernels) -> None:
     model, _ = native_model(kernels)
     ids = [int(i) for i in np.random.default_rng(7).integers(0, 128, 600)]
-    cache = Cache()
+    cache = KVCache()
     [first] = model.forward([Request(ids, 1, cache)])
     model.forward([Request([*ids[:100], 3, 1, 4], 2, cache)])  # an edit throws most of the cache away
     [again] = model.forward([Request(ids, 1, cache)])
-    [fresh] = model.forward([Request(ids, 1, Cache())])
-    grown = Cache()
+    [fresh] = model.forward([Request(ids, 1, KVCache())])
+    grown = KVCache()
     for end in range(40, 601, 40):
         [stepwise] = model.forward([Request(ids[:end], 1, grown)])
     assert torch.equal(first, again) and torch.equal(first, fresh) and torch.equal(first, stepwise)
@@ -418,7 +418,7 @@ def test_a_wide_pass_keeps_within_its_working_memory(
         return handed_out[-1].data_ptr()
 
     monkeypatch.setattr(network, "_scratch_for", with_a_fence)
-    Model(network, 64).forward([Request(list(range(rows)), rows, Cache())])
+    Model(network, 64).forward([Request(list(range(rows)), rows, KVCache())])
     assert len(handed_out) == 1 and bool((handed_out[0][-1_000_000:] == 0x5A).all())
 
 

@@ -10,7 +10,7 @@ from engine.heads.eagle3 import FIRST, Weights
 from engine.heads.native_head import BITS, NativeHead
 from engine.kernels.build import Kernels
 from engine.kernels.packing import quantised
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from tests.engine.tiny_heads import (
     DRAFT_VOCAB,
     HIDDEN,
@@ -86,14 +86,14 @@ def test_an_entry_is_the_same_to_the_bit_whatever_is_run_beside_it(
     features, tokens = features_of(ids), torch.tensor(ids)
     joined = head.join(features)
     one = native_head(kernels, variant, 1)
-    alone = Cache()
+    alone = KVCache()
     states = torch.cat(
         [one.run(tokens[t + 1 : t + 2], one.join(features[t : t + 1]), t, alone) for t in range(len(ids) - 1)]
     )
-    together = head.run(tokens[1:], joined[:-1], 0, Cache())
+    together = head.run(tokens[1:], joined[:-1], 0, KVCache())
     assert torch.equal(together, states)
     for begins in ([250], [3, 7, 256], [1, 2, 280]):
-        cache, at = Cache(), 0
+        cache, at = KVCache(), 0
         for end in begins:  # only their keys are needed
             head.run(tokens[at + 1 : end + 1], joined[at:end], at, cache, keys_only=True)
             at = end
@@ -106,5 +106,5 @@ def test_what_it_is_given_is_left_as_it_was(kernels: Kernels) -> None:
     head, ids = native_head(kernels, "normed residual"), some_ids(6)
     state = head.join(features_of(ids)[:5])
     before = state.clone()
-    head.run(torch.tensor(ids[1:]), state, 0, Cache())
+    head.run(torch.tensor(ids[1:]), state, 0, KVCache())
     assert torch.equal(state, before)

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from engine.config import Rule, SamplingParams
 from engine.drafters.ngram import NgramDrafter, SuffixAutomaton
-from engine.drafters.protocol import Offer, Proposal
-from engine.rng import Dice
+from engine.drafters.protocol import DraftOption, Proposal
+from engine.rng import KeyedRng
 
-DICE = Dice(0, Rule.REJECTION)
-OFFER = Offer("ngram", "ngram 1-2")
+DICE = KeyedRng(0, Rule.REJECTION)
+OFFER = DraftOption("ngram", "ngram 1-2")
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 
 

@@ -19,7 +19,7 @@ from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingP
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.errors import ContextFull, InvalidParams
 from engine.events import Event, FinishReason, KReason, Outcome, Prefilled, Round
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
 from engine.serving.engine import Engine, State
 from engine.verify import residual
@@ -296,14 +296,14 @@ def test_a_proposal_is_over_the_targets_ids_whatever_the_drafters(
     rows: int, seed: int, rule: Rule, temperature: float
 ) -> None:
     """The rows of both sides can be compared, nothing is drawn that the target lacks, and the sums are whole."""
-    from engine.drafters.protocol import Offer
-    from engine.rng import Dice
+    from engine.drafters.protocol import DraftOption
+    from engine.rng import KeyedRng
 
     other = noisy(hashed_logits(rows, seed=5), rows, 0.3)
-    drafter = DraftModelDrafter(Model(FakeNetwork(rows, other), 4096), Cache(), VOCAB)
+    drafter = DraftModelDrafter(Model(FakeNetwork(rows, other), 4096), KVCache(), VOCAB)
     made = drafter.propose(
-        Offer("draft_model", "draft_model"), [5, 6, 7], 2, None, 3, SamplingParams(temperature=temperature, seed=seed),
-        Dice(seed, rule),
+        DraftOption("draft_model", "draft_model"), [5, 6, 7], 2, None, 3, SamplingParams(temperature=temperature, seed=seed),
+        KeyedRng(seed, rule),
     )  # fmt: skip
     assert made.probs is not None and max(made.token_ids) < min(rows, VOCAB)
     for i in range(3):
@@ -314,10 +314,10 @@ def test_a_proposal_is_over_the_targets_ids_whatever_the_drafters(
 
 
 def test_a_drafter_that_lacks_an_id_of_the_text_falls_silent(tmp_path: Path) -> None:
-    drafter = DraftModelDrafter(Model(FakeNetwork(250, hashed_logits(250, seed=5)), 4096), Cache(), VOCAB)
+    drafter = DraftModelDrafter(Model(FakeNetwork(250, hashed_logits(250, seed=5)), 4096), KVCache(), VOCAB)
     assert drafter.offers([1, 2, 249])
     assert not drafter.offers([1, 2, 249, 251]) and not drafter.offers([1, 2, 249, 251, 3])
-    same = DraftModelDrafter(Model(FakeNetwork(VOCAB, LANGUAGE), 4096), Cache())
+    same = DraftModelDrafter(Model(FakeNetwork(VOCAB, LANGUAGE), 4096), KVCache())
     assert same.offers([1, 256])
 
 
@@ -330,5 +330,5 @@ def test_with_another_number_of_rows_greedy_text_is_the_targets(rows: int) -> No
     greedy = DecodingParams(SamplingParams(seed=1), max_new_tokens=60, num_speculative_tokens=4, probe_every=0)
     prompt = [40, 41, 42]
     plain = run(prompt, greedy, target, byte_tokenizer(), None)
-    events = run(prompt, greedy, target, byte_tokenizer(), DraftModelDrafter(half, Cache(), VOCAB))
+    events = run(prompt, greedy, target, byte_tokenizer(), DraftModelDrafter(half, KVCache(), VOCAB))
     assert ids_of(events) == ids_of(plain)

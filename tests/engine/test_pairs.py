@@ -7,16 +7,17 @@ from dataclasses import replace
 import pytest
 
 from engine.config import EngineConfig
-from engine.preflight.headers import FACTS, Headers, HeadFacts
+from engine.preflight.headers import FACTS
 from engine.preflight.memory import Machine
 from engine.preflight.memory_plan import parts, plan
-from engine.serving.model_presets import BY_NAME, PAIRS, Pairing, resolved
+from engine.preflight.model_info import HeadInfo, ModelInfo
+from engine.serving.model_presets import BY_NAME, MODEL_PRESETS, ModelPreset, resolved
 
 
 def published(
     name: str, kind: str, layers: int, hidden: int, heads: int, kv_heads: int, dim: int, mlp: int, rows: int,
     context: int, tied: bool,
-) -> Headers:  # fmt: skip
+) -> ModelInfo:  # fmt: skip
     """From a published config.json; numbers counted as the kind has them, biases and norms left out."""
     matrices = hidden * dim * (2 * heads + 2 * kv_heads) + 3 * hidden * mlp
     embedding = rows * hidden
@@ -28,12 +29,12 @@ def published(
     )  # fmt: skip
 
 
-def published_head(name: str, target: Headers, draft_vocabulary: int, context: int) -> Headers:
+def published_head(name: str, target: ModelInfo, draft_vocabulary: int, context: int) -> ModelInfo:
     """EAGLE-3's one layer: it reads an embedding beside its state, and three of the target's hidden states."""
     h, dim = target.hidden, target.head_dim
     parameters = 3 * h * h + 2 * h * dim * (target.heads + 2 * target.kv_heads) + h * dim * target.heads
     parameters += 3 * h * target.mlp + draft_vocabulary * h + target.embedding
-    facts = HeadFacts(target.name, h, (), draft_vocabulary, target.vocab_rows)
+    facts = HeadInfo(target.name, h, (), draft_vocabulary, target.vocab_rows)
     return replace(
         target, name=name, kind="eagle3", layers=1, parameters=parameters, head=facts, tied=False, context_len=context
     )
@@ -72,7 +73,7 @@ def test_the_published_sizes_make_the_published_counts(name: str) -> None:
     assert MODELS[name].parameters == pytest.approx(COUNTS[name], rel=2e-3)
 
 
-def needs(pair: Pairing) -> float:
+def needs(pair: ModelPreset) -> float:
     """On a machine with every device; what is not on a GPU is on a processor without bf16."""
     machine = Machine(free_mib=2**20, gpu_free_mib=2**20, mps=True)
     device = "cuda" if pair.device == "cuda" else "cpu"
@@ -81,8 +82,8 @@ def needs(pair: Pairing) -> float:
     return sum(parts(plans)[device].values())
 
 
-@pytest.mark.parametrize("pair", PAIRS[1:], ids=lambda pair: pair.name)
-def test_the_tables_memory_is_the_formulas(pair: Pairing) -> None:
+@pytest.mark.parametrize("pair", MODEL_PRESETS[1:], ids=lambda pair: pair.name)
+def test_the_tables_memory_is_the_formulas(pair: ModelPreset) -> None:
     assert pair.needs_mib == pytest.approx(needs(pair), rel=0.02)
 
 
@@ -101,12 +102,12 @@ def test_pairs_for_gpus_fit_them() -> None:
 
 
 def test_there_is_a_pair_for_each_kind_of_machine_and_for_chinese() -> None:
-    assert next(pair.name for pair in PAIRS) == "embedded"
-    assert len(BY_NAME) == len(PAIRS)
-    assert {pair.device for pair in PAIRS} >= {"cpu", "cuda"}
-    assert any(pair.chinese and pair.device == "cpu" for pair in PAIRS)
-    assert any(pair.chinese and pair.device == "cuda" for pair in PAIRS)
-    for pair in PAIRS:  # every value is one that a configuration takes
+    assert next(pair.name for pair in MODEL_PRESETS) == "embedded"
+    assert len(BY_NAME) == len(MODEL_PRESETS)
+    assert {pair.device for pair in MODEL_PRESETS} >= {"cpu", "cuda"}
+    assert any(pair.chinese and pair.device == "cpu" for pair in MODEL_PRESETS)
+    assert any(pair.chinese and pair.device == "cuda" for pair in MODEL_PRESETS)
+    for pair in MODEL_PRESETS:  # every value is one that a configuration takes
         EngineConfig(
             target=pair.target,
             drafter=pair.drafter,

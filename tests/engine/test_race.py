@@ -17,10 +17,11 @@ from engine.config import DecodingParams, Detail, EngineConfig, Rule, SamplingPa
 from engine.drafters.ngram import NgramDrafter
 from engine.errors import Busy, ContextFull, InvalidParams, NotReady
 from engine.events import Event, Finished, FinishReason, KReason, Prefilled, Prefilling, Round, RoundKind
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import PREFILL_CHUNK, Model, Request
-from engine.serving.engine import Engine, Pair, State
-from engine.serving.race import TURN_S, Race, Turn, following, play
+from engine.serving.engine import Engine, State
+from engine.serving.load_pair import ModelPair
+from engine.serving.race import TURN_S, LaneTurn, Race, following, play
 from tests.fake_engine import Script
 from tests.fake_engine import play as scripted
 from tests.fakes import FakeNetwork, fake_engine, finished, hashed_logits, noisy, say
@@ -92,7 +93,7 @@ def test_clocks_are_never_further_apart_than_a_turn_and_an_event(
     left = {SPECULATIVE: list(speculative), PLAIN: list(plain)}
     clocks = dict.fromkeys(left, 0.0)
     longest = max(*plain, *speculative)
-    turn = Turn(SPECULATIVE, 0.0)
+    turn = LaneTurn(SPECULATIVE, 0.0)
     while len(clocks) == 2:
         turn = following(turn, clocks, turn_s)
         clocks[turn.lane] += left[turn.lane].pop(0)
@@ -101,15 +102,15 @@ def test_clocks_are_never_further_apart_than_a_turn_and_an_event(
             del clocks[turn.lane]
     [lane] = clocks
     assert following(turn, clocks, turn_s).lane == lane  # the other simply finishes
-    assert following(Turn(lane, 1e9), clocks, turn_s).lane == lane
+    assert following(LaneTurn(lane, 1e9), clocks, turn_s).lane == lane
 
 
 @given(st.floats(0.0, 10.0), st.floats(0.0, 10.0), st.sampled_from([PLAIN, SPECULATIVE]))
 def test_a_turn_is_played_to_its_end_and_the_next_is_of_who_is_behind(plain: float, spec: float, lane: str) -> None:
     clocks = {SPECULATIVE: spec, PLAIN: plain}
-    going_on = Turn(lane, clocks[lane] + 0.01)
+    going_on = LaneTurn(lane, clocks[lane] + 0.01)
     assert following(going_on, clocks) is going_on
-    turn = following(Turn(lane, clocks[lane]), clocks)
+    turn = following(LaneTurn(lane, clocks[lane]), clocks)
     assert clocks[turn.lane] == min(clocks.values()) and turn.until_s == clocks[turn.lane] + TURN_S
 
 
@@ -261,12 +262,12 @@ def test_the_prompt_is_read_once_and_both_are_told(engine: Engine) -> None:
 
 
 def test_a_copy_of_a_cache_has_no_features_and_a_life_of_its_own() -> None:
-    model, cache = Model(FakeNetwork(VOCAB, language), 4096), Cache((0, 2))
+    model, cache = Model(FakeNetwork(VOCAB, language), 4096), KVCache((0, 2))
     ids = [1 + i % 200 for i in range(300)]
     model.forward([Request(ids, 1, cache)])
     copy = cache.copy()
     assert copy.ids == cache.ids and copy.feature_layers == () and 0 < copy.nbytes < cache.nbytes
-    [expected] = model.forward([Request([*ids, 7, 8], 1, Cache())])
+    [expected] = model.forward([Request([*ids, 7, 8], 1, KVCache())])
     model.forward([Request([*ids, 9], 1, cache)])
     [found] = model.forward([Request([*ids, 7, 8], 1, copy)])
     assert torch.equal(found, expected)  # not spoiled by what the other wrote
@@ -407,10 +408,10 @@ def test_a_drafter_that_breaks_ends_its_lane_with_an_error_and_the_other_too(
 
 
 def test_a_plain_lane_that_breaks_ends_the_speculative_one_too(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_room(self: Cache) -> Cache:
+    def no_room(self: KVCache) -> KVCache:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(Cache, "copy", no_room)
+    monkeypatch.setattr(KVCache, "copy", no_room)
     seconds = itertools.count()  # every look at the clock is a second later, so each event ends a turn
     monkeypatch.setattr("engine.decode.perf_counter", lambda: float(next(seconds)))
     plain, speculative = both(engine.race(say("hello"), params(500)))
@@ -447,7 +448,7 @@ def test_what_cannot_run_is_refused_before_it_runs(engine: Engine) -> None:
         engine.race(say("x" * 10_000), params())
     assert not engine._waiting
 
-    def load(config: EngineConfig, progress: object) -> Pair:
+    def load(config: EngineConfig, progress: object) -> ModelPair:
         raise RuntimeError("odd")
 
     failed_engine = Engine(EngineConfig(), load)

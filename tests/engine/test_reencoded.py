@@ -16,20 +16,20 @@ from tokenizers import Tokenizer as Backend
 from engine.config import DecodingParams, Message, Rule, SamplingParams
 from engine.drafters.cross_tokenizer import (
     SETTLE,
-    ReencodedDrafter,
+    CrossTokenizerDrafter,
     ReplyText,
     continued,
     ending,
     ends_inside_character,
     own_prompt,
 )
-from engine.drafters.protocol import Offer, Proposal, always
+from engine.drafters.protocol import DraftOption, Proposal, always
 from engine.events import Event, FinishReason, KReason, Outcome, Round
 from engine.loading import load as loading
 from engine.loading.default_model import GEMMA, fetched
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
-from engine.rng import Dice, Purpose
+from engine.rng import KeyedRng, Purpose
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 from tests.engine import tokenisers
 from tests.engine.test_lossless import LENGTH, VOCAB, Tree, counts_of
@@ -78,8 +78,8 @@ def model(tokenizer: Tokenizer, language: LogitsOf, context_len: int = 4096) -> 
     return Model(FakeNetwork(tokenizer.vocab_size, language), context_len)
 
 
-def drafter(own: Tokenizer, target: Tokenizer, language: LogitsOf, context_len: int = 4096) -> ReencodedDrafter:
-    return ReencodedDrafter(model(own, language, context_len), own, target, Cache(), own.encode_chat([PROMPT]))
+def drafter(own: Tokenizer, target: Tokenizer, language: LogitsOf, context_len: int = 4096) -> CrossTokenizerDrafter:
+    return CrossTokenizerDrafter(model(own, language, context_len), own, target, KVCache(), own.encode_chat([PROMPT]))
 
 
 def rounds_of(events: list[Event]) -> list[Round]:
@@ -170,7 +170,7 @@ TARGETS = _tiny({"a": 0, "b": 1, "ab": 2}, [("a", "b")])
 DRAFTERS = _tiny({"b": 0, "a": 1, "ba": 2, "bb": 3}, [("b", "a"), ("b", "b")])
 
 
-class Peeking(ReencodedDrafter):
+class Peeking(CrossTokenizerDrafter):
     """Keeps silent where the number that would test its draft is large."""
 
     def propose(self, offer, ids, prompt_len, features, k, params, dice, go_on=always) -> Proposal:  # type: ignore[no-untyped-def]
@@ -179,11 +179,11 @@ class Peeking(ReencodedDrafter):
         return super().propose(offer, ids, prompt_len, features, k, params, dice, go_on)
 
 
-def tiny_drafter(seed: int, kind: type[ReencodedDrafter] = ReencodedDrafter) -> ReencodedDrafter:
-    return kind(model(DRAFTERS, hashed_logits(4, seed)), DRAFTERS, TARGETS, Cache(), [0])
+def tiny_drafter(seed: int, kind: type[CrossTokenizerDrafter] = CrossTokenizerDrafter) -> CrossTokenizerDrafter:
+    return kind(model(DRAFTERS, hashed_logits(4, seed)), DRAFTERS, TARGETS, KVCache(), [0])
 
 
-def law_of(target: Tree, drafter: ReencodedDrafter, k: int) -> tuple[dict[tuple[int, ...], float], set[int]]:
+def law_of(target: Tree, drafter: CrossTokenizerDrafter, k: int) -> tuple[dict[tuple[int, ...], float], set[int]]:
     """Law of the first LENGTH tokens, round after round with whatever is proposed; and how many drafts there were."""
     law: dict[tuple[int, ...], float] = {}
     open_, counts = {(): 1.0}, set()
@@ -193,7 +193,7 @@ def law_of(target: Tree, drafter: ReencodedDrafter, k: int) -> tuple[dict[tuple[
             law[ids[:LENGTH]] = law.get(ids[:LENGTH], 0.0) + weight
             continue
         drafts = drafter.propose(
-            Offer("", ""), ids, 0, None, min(k, LENGTH - len(ids)), SamplingParams(), Dice(0, Rule.REJECTION)
+            DraftOption("", ""), ids, 0, None, min(k, LENGTH - len(ids)), SamplingParams(), KeyedRng(0, Rule.REJECTION)
         )
         assert drafts.probs is None and not drafts.confidences
         counts.add(len(drafts.token_ids))
@@ -212,8 +212,10 @@ def test_whole_replies_have_the_targets_law_exactly(seed: int) -> None:
     assert max(abs(law.get(ids, 0.0) - p) for ids, p in expected.items()) < 1e-12
 
 
-@pytest.mark.parametrize(("kind", "same"), [(ReencodedDrafter, True), (Peeking, False)])
-def test_replies_with_an_adaptive_controller_have_the_targets_law(kind: type[ReencodedDrafter], same: bool) -> None:
+@pytest.mark.parametrize(("kind", "same"), [(CrossTokenizerDrafter, True), (Peeking, False)])
+def test_replies_with_an_adaptive_controller_have_the_targets_law(
+    kind: type[CrossTokenizerDrafter], same: bool
+) -> None:
     """And, as a negative control, the chi-square notices a drafter that looks at the target's randomness."""
     target = tree(np.random.default_rng(5), VOCAB, LENGTH, False)
     law = np.array(list(plain_law(target, VOCAB, LENGTH).values()))
@@ -326,7 +328,7 @@ def test_a_draft_ends_where_the_drafters_context_does(more: int) -> None:
 
     made = drafter(own, BYTE_LEVEL, speaks, len(prompt) + more)
     [offer] = made.offers(ids)
-    made.propose(offer, ids, len(ids), None, 16, SamplingParams(), Dice(1, Rule.REJECTION))
+    made.propose(offer, ids, len(ids), None, 16, SamplingParams(), KeyedRng(1, Rule.REJECTION))
     assert max(read) < len(prompt) + more
 
 
@@ -343,17 +345,19 @@ def test_a_drafter_that_gives_no_numbers_falls_silent() -> None:
 
 def test_tokens_that_a_model_has_no_row_for_are_neither_read_nor_proposed() -> None:
     own, ids = SPACES["never"], BYTE_LEVEL.encode_chat([PROMPT])
-    short = ReencodedDrafter(
-        Model(FakeNetwork(50, hashed_logits(50)), 999), own, BYTE_LEVEL, Cache(), own.encode_chat([PROMPT])
+    short = CrossTokenizerDrafter(
+        Model(FakeNetwork(50, hashed_logits(50)), 999), own, BYTE_LEVEL, KVCache(), own.encode_chat([PROMPT])
     )
-    ask = (Offer("", ""), [*ids, 5], len(ids), None, 4, SamplingParams(), Dice(0, Rule.REJECTION))
+    ask = (DraftOption("", ""), [*ids, 5], len(ids), None, 4, SamplingParams(), KeyedRng(0, Rule.REJECTION))
     assert short.propose(*ask) == Proposal() and short.offers(ids) == ()  # type: ignore[arg-type]
 
     few = build_tokenizer(tokenisers.byte_level(), renderer(CHATML), [2], rows=260)
     says = Spoken(own, "the quick brown fox", len(own.encode_chat([PROMPT])))
-    made = ReencodedDrafter(model(own, says), own, few, Cache(), own.encode_chat([PROMPT]))
+    made = CrossTokenizerDrafter(model(own, says), own, few, KVCache(), own.encode_chat([PROMPT]))
     first = few.encode("t")
-    proposal = made.propose(Offer("", ""), [*ids, *first], len(ids), None, 8, SamplingParams(), Dice(0, Rule.REJECTION))
+    proposal = made.propose(
+        DraftOption("", ""), [*ids, *first], len(ids), None, 8, SamplingParams(), KeyedRng(0, Rule.REJECTION)
+    )
     whole = continued(few, "he quick brown fox")
     known = list(itertools.takewhile(lambda i: i < 260, whole))
     assert len(known) < 8 and list(proposal.token_ids) == known[:8]
@@ -367,9 +371,11 @@ def test_without_the_messages_the_targets_prompt_is_read_as_text() -> None:
         seen.append(ids)
         return language(ids)
 
-    made = ReencodedDrafter(model(own, watched), own, BYTE_LEVEL, Cache(), None)
+    made = CrossTokenizerDrafter(model(own, watched), own, BYTE_LEVEL, KVCache(), None)
     prompt = BYTE_LEVEL.encode_chat([PROMPT])
-    made.propose(Offer("", ""), [*prompt, *BYTE_LEVEL.encode("he")], len(prompt), None, 2, SamplingParams(), _dice())
+    made.propose(
+        DraftOption("", ""), [*prompt, *BYTE_LEVEL.encode("he")], len(prompt), None, 2, SamplingParams(), _dice()
+    )
     assert "user\nhello" in own.decode(seen[0]) and own.decode(seen[0]).endswith("he")
 
 
@@ -383,15 +389,17 @@ def test_nothing_is_asked_of_the_model_for_no_drafts() -> None:
     own = SPACES["first"]
     made = drafter(own, BYTE_LEVEL, _never)
     prompt = BYTE_LEVEL.encode_chat([PROMPT])
-    assert made.propose(Offer("", ""), [*prompt, 70], len(prompt), None, 0, SamplingParams(), _dice()) == Proposal()
+    assert (
+        made.propose(DraftOption("", ""), [*prompt, 70], len(prompt), None, 0, SamplingParams(), _dice()) == Proposal()
+    )
 
 
 def _never(ids: tuple[int, ...]) -> np.ndarray:
     raise AssertionError("no pass was needed")
 
 
-def _dice() -> Dice:
-    return Dice(0, Rule.REJECTION)
+def _dice() -> KeyedRng:
+    return KeyedRng(0, Rule.REJECTION)
 
 
 def test_a_control_token_of_the_drafter_ends_the_draft() -> None:
@@ -406,7 +414,7 @@ def test_a_control_token_of_the_drafter_ends_the_draft() -> None:
     made = drafter(own, SPACES["never"], language)
     for n in range(3):
         reply = SPACES["never"].encode("h" * (n + 1))
-        proposal = made.propose(Offer("", ""), [*ids, *reply], len(ids), None, 8, SamplingParams(), _dice())
+        proposal = made.propose(DraftOption("", ""), [*ids, *reply], len(ids), None, 8, SamplingParams(), _dice())
         assert SPACES["never"].decode(proposal.token_ids) in ("", "h", "hh")
         assert not set(proposal.token_ids) & set(SPACES["never"].special)
 
@@ -431,7 +439,7 @@ def test_smollm_drafts_for_gemma() -> None:
         message = [Message("user", text)]
         prompt, own = writes.tokenizer.encode_chat(message), reads.tokenizer.encode_chat(message)
         params = DecodingParams(SamplingParams(seed=0), "any", 3, max_new_tokens=12, probe_every=0)
-        made = ReencodedDrafter(drafts, reads.tokenizer, writes.tokenizer, Cache(), own)
+        made = CrossTokenizerDrafter(drafts, reads.tokenizer, writes.tokenizer, KVCache(), own)
         spec = run(prompt, params, target, writes.tokenizer, made)
         plain = run(prompt, replace(params, num_speculative_tokens=0), target, writes.tokenizer)
         assert finished(spec).token_ids == finished(plain).token_ids

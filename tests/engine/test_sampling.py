@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.config import DecodingParams, EngineConfig, Rule, SamplingParams
 from engine.errors import InvalidParams, NumericalError
-from engine.rng import Dice, Purpose, gumbel, gumbel_argmax, inverse_cdf, uniform
+from engine.rng import KeyedRng, Purpose, gumbel, gumbel_argmax, inverse_cdf, uniform
 from engine.sampling import LazyRows, _top_p, probabilities
 
 rows = st.lists(st.lists(st.floats(-20, 20, width=32), min_size=12, max_size=12), min_size=1, max_size=4)
@@ -173,8 +173,8 @@ def test_the_pruned_gumbel_argmax_equals_the_full_one(spread: float) -> None:
 def test_same_key_same_draw() -> None:
     probs = torch.softmax(torch.randn(100, generator=torch.Generator().manual_seed(0)), -1)
     for rule in Rule:
-        assert Dice(1, rule).draw(probs, 5, Purpose.TARGET) == Dice(1, rule).draw(probs, 5, Purpose.TARGET)
-        assert len({Dice(seed, rule).draw(probs, 5, Purpose.TARGET) for seed in range(50)}) > 5
+        assert KeyedRng(1, rule).draw(probs, 5, Purpose.TARGET) == KeyedRng(1, rule).draw(probs, 5, Purpose.TARGET)
+        assert len({KeyedRng(seed, rule).draw(probs, 5, Purpose.TARGET) for seed in range(50)}) > 5
 
 
 @pytest.mark.parametrize(

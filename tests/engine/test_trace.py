@@ -32,7 +32,7 @@ from engine.events import (
     TokenDecision,
     TokenDetail,
 )
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
 from engine.stats import Tally, summarise
 from engine.stopping import cut_at_stop_strings, cut_round
@@ -225,7 +225,7 @@ def test_a_reply_of_the_loop_is_kept_wherever_it_was_cut(level: Detail, stop: st
     """Characters in several tokens, control tokens, stop strings in the midst of a block."""
     said = Scripted(TEXT.encode(), 3)
     for amount in (0.0, 4.0):
-        drafter = DraftModelDrafter(Model(FakeNetwork(257, noisy(said, 257, amount)), 4096), Cache())
+        drafter = DraftModelDrafter(Model(FakeNetwork(257, noisy(said, 257, amount)), 4096), KVCache())
         params = DecodingParams(SamplingParams(seed=5), "any", 5, rule, 500, (stop,), detail=level)
         check_kept(run([1, 2, 3], params, Model(FakeNetwork(257, said), 4096), byte_tokenizer(), drafter))
 

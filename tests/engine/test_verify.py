@@ -13,12 +13,12 @@ from scipy import stats
 from engine import verify as verify_module
 from engine.config import Rule, SamplingParams
 from engine.drafters.protocol import Proposal
-from engine.rng import Dice, Purpose
+from engine.rng import KeyedRng, Purpose
 from engine.sampling import probabilities
 from engine.verify import Verdict, verify
 
 
-class ScriptedDice(Dice):
+class ScriptedDice(KeyedRng):
     """Dice whose numbers the test chooses: {(position, purpose): u}. Rejection rule only."""
 
     def __new__(cls, numbers: dict[tuple[int, Purpose], float]) -> ScriptedDice:
@@ -168,7 +168,7 @@ def test_shared_noise_emits_what_plain_decoding_draws(k: int) -> None:
     vocab = 3
     target, draft = tree(rng, vocab, k, True), tree(rng, vocab, k, False)
     for seed in range(300):
-        dice = Dice(seed, Rule.SHARED_NOISE)
+        dice = KeyedRng(seed, Rule.SHARED_NOISE)
         plain: tuple[int, ...] = ()
         for position in range(k + 1):
             plain += (dice.draw(target[plain], position, Purpose.TARGET),)
@@ -229,7 +229,7 @@ def emitted_counts(
     draft = probabilities(torch.tensor(draft_logits, dtype=torch.float32)[None], [0], 0, params)
     counts = np.zeros(VOCAB)
     for seed in range(ROUNDS):
-        dice = Dice(base_seed * 1_000_003 + seed, rule)
+        dice = KeyedRng(base_seed * 1_000_003 + seed, rule)
         if drafter == "model":
             proposal = Proposal((dice.draw(draft[0], 1, Purpose.DRAFT),), draft)
         else:  # a look-up: its token has nothing to do with any drawn number
@@ -269,19 +269,19 @@ def test_chi_square_rejects_wrong_rules(wrong: str, monkeypatch: pytest.MonkeyPa
     if wrong == "target instead of residual":
         monkeypatch.setattr(verify_module, "residual", lambda proposal, row, i: row)
     elif wrong == "argmax draft":  # plays its argmax, but claims to have drawn from its softmax
-        draw = Dice.draw
+        draw = KeyedRng.draw
 
-        def argmax_draft(self: Dice, probs: torch.Tensor, position: int, purpose: Purpose) -> int:
+        def argmax_draft(self: KeyedRng, probs: torch.Tensor, position: int, purpose: Purpose) -> int:
             return int(probs.argmax()) if purpose is Purpose.DRAFT else draw(self, probs, position, purpose)
 
-        monkeypatch.setattr(Dice, "draw", argmax_draft)
+        monkeypatch.setattr(KeyedRng, "draw", argmax_draft)
     else:
-        uniform = Dice.uniform
+        uniform = KeyedRng.uniform
 
-        def constant(self: Dice, position: int, purpose: Purpose) -> float:
+        def constant(self: KeyedRng, position: int, purpose: Purpose) -> float:
             return 0.5 if purpose is Purpose.ACCEPT else uniform(self, position, purpose)
 
-        monkeypatch.setattr(Dice, "uniform", constant)
+        monkeypatch.setattr(KeyedRng, "uniform", constant)
     counts, law = emitted_counts({"temperature": 1.0}, Rule.REJECTION, "model", base_seed=11)
     assert p_value(counts, law) < FALSE_FAIL
 
@@ -290,7 +290,7 @@ def test_equal_distributions_are_always_accepted() -> None:
     """Draft and target equal to the last bit: nothing is ever rejected, so no residual of sum 0 is drawn from."""
     row = torch.softmax(torch.randn(1, 50, generator=torch.Generator().manual_seed(0)), dim=-1)
     for seed in range(500):
-        dice = Dice(seed, Rule.REJECTION)
+        dice = KeyedRng(seed, Rule.REJECTION)
         proposal = Proposal((dice.draw(row[0], 0, Purpose.DRAFT),), row)
         assert verify(proposal, torch.cat([row, row]), 0, dice).num_accepted == 1
 
@@ -322,7 +322,7 @@ def test_a_draft_that_the_target_never_draws_is_never_accepted() -> None:
     target = torch.tensor([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]])
     for rule in Rule:
         for seed in range(200):
-            verdict = verify(Proposal((0,), torch.tensor([[0.9, 0.05, 0.05]])), target, 0, Dice(seed, rule))
+            verdict = verify(Proposal((0,), torch.tensor([[0.9, 0.05, 0.05]])), target, 0, KeyedRng(seed, rule))
             assert verdict.num_accepted == 0 and verdict.next_id in (1, 2)
 
 
@@ -334,7 +334,8 @@ def test_shared_noise_agrees_at_least_as_often_as_theory_promises() -> None:
     tv = float((target - draft).abs().sum() / 2)
     n = 4000
     agreed = sum(
-        (dice := Dice(seed, Rule.SHARED_NOISE)).draw(target, 0, Purpose.TARGET) == dice.draw(draft, 0, Purpose.DRAFT)
+        (dice := KeyedRng(seed, Rule.SHARED_NOISE)).draw(target, 0, Purpose.TARGET)
+        == dice.draw(draft, 0, Purpose.DRAFT)
         for seed in range(n)
     )
     promised = (1 - tv) / (1 + tv)

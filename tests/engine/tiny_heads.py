@@ -11,12 +11,12 @@ from torch import Tensor
 
 from engine.config import DecodingParams, SamplingParams
 from engine.drafters.head import HeadDrafter
-from engine.drafters.protocol import Offer, Proposal
+from engine.drafters.protocol import DraftOption, Proposal
 from engine.heads.eagle3 import Head, HeadConfig, Weights
 from engine.heads.torch_head import TorchHead
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.llama_shape import LlamaShape
-from engine.rng import Dice
+from engine.rng import KeyedRng
 
 VOCAB, DRAFT_VOCAB, HIDDEN, LAYERS = 96, 32, 64, 3
 CONFIG = {
@@ -112,7 +112,7 @@ def features_of(ids: Sequence[int], layers: int = LAYERS) -> Tensor:
 def slowly(head: Head, ids: Sequence[int], features: Tensor, begin: int, steps: int) -> list[Tensor]:
     """Logits [draft vocabulary] of each step of the chain that begins behind entry `begin`, fed with the ids that came:
     entries one by one, all of them in full, in a cache of their own."""
-    cache = Cache()
+    cache = KVCache()
     for t in range(begin + 1):
         state = head.run(torch.tensor(ids[t + 1 : t + 2]), head.join(features[t : t + 1]), t, cache)
     found = [head.logits(state)[0]]
@@ -132,8 +132,8 @@ def proposed(
     """Drafts by the rejection rule behind a prompt of one token."""
     params = params or SamplingParams(temperature=1.0)
     features = features_of(ids)[: len(ids) - 1] if features is None else features
-    dice = Dice(5, DecodingParams().rule)
-    return drafter.propose(Offer("head", "head"), ids, 1, features, k, params, dice)
+    dice = KeyedRng(5, DecodingParams().rule)
+    return drafter.propose(DraftOption("head", "head"), ids, 1, features, k, params, dice)
 
 
 def raw_rows(proposal: Proposal) -> Tensor:

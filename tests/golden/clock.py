@@ -64,7 +64,7 @@ def begin() -> None:
     """From here on `time.perf_counter` is this clock, and networks and drafters move it."""
     time.perf_counter = CLOCK.now_s
 
-    from engine.drafters.cross_tokenizer import ReencodedDrafter
+    from engine.drafters.cross_tokenizer import CrossTokenizerDrafter
     from engine.drafters.draft_model import DraftModelDrafter
     from engine.drafters.head import HeadDrafter
     from engine.drafters.ngram import NgramDrafter
@@ -75,7 +75,7 @@ def begin() -> None:
 
     for network in (LeanLlama, NativeLlama, TransformersNetwork, FakeNetwork):
         network.__call__ = _passing(network.__call__)
-    for drafter, ticks in ((NgramDrafter, 8), (HeadDrafter, 400), (DraftModelDrafter, 40), (ReencodedDrafter, 80)):
+    for drafter, ticks in ((NgramDrafter, 8), (HeadDrafter, 400), (DraftModelDrafter, 40), (CrossTokenizerDrafter, 80)):
         drafter.propose = _proposing(drafter.propose, ticks)
 
 

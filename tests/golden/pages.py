@@ -12,12 +12,12 @@ from app import prepare_environment
 from engine.config import DecodingParams, Detail, EngineConfig, Rule, SamplingParams
 from engine.events import FinishReason
 from engine.lab.reports import Reports
-from engine.lab.results import Kind, Name
+from engine.lab.results import ExperimentName, TextKind
 from engine.preflight.check import Report
-from engine.preflight.diagnostics import SENTENCES, found, worst
+from engine.preflight.diagnostics import SENTENCES, diagnostic, worst
 from engine.preflight.memory import Machine
 from engine.serving.engine import State, Status
-from engine.serving.swap import ChangePhase, ChangeStatus
+from engine.serving.swap import SwapPhase, SwapStatus
 from tests.fake_engine import FakeEngine, Script, measured, play
 from tests.golden.items import Item
 from ui import bundle as page
@@ -173,7 +173,7 @@ def _race(begins: str, recording: Recording) -> Iterator[Item]:
 
 
 def _lab() -> Iterator[Item]:
-    own = {name: measured(name) for name in Name}
+    own = {name: measured(name) for name in ExperimentName}
     for name, result in (own | {f"reference {name}": one for name, one in when.reference().items()}).items():
         yield (
             f"lab/{name}/shown",
@@ -184,7 +184,7 @@ def _lab() -> Iterator[Item]:
         yield f"lab/{name}/so far", [[when.so_far(result.name, step), when.progress(step)] for step in reports[1:-1:4]]
     yield "lab/about", [when.about(seconds) for seconds in (None, 3.0, 80.0, 1000.0)]
     evidence = {"reference": Evidence(when.reference()), "own": Evidence(own, frozenset(own)), "none": Evidence({})}
-    asked = itertools.product((8, 512), (1, 4, 64), Goal, (False, True), (False, True), (Kind.CHAT, Kind.POEM))
+    asked = itertools.product((8, 512), (1, 4, 64), Goal, (False, True), (False, True), (TextKind.CHAT, TextKind.POEM))
     for answers in itertools.starmap(Answers, asked):
         for name, known in evidence.items():
             told = [advisor.advise(answers, known), advisor.rules(answers, known)]
@@ -213,15 +213,13 @@ def _models() -> Iterator[Item]:
     ):
         yield f"models/presets/{number}", models.presets(machine)
     for code, sentence in SENTENCES.items():
-        findings = (found(code, **{name: f"<{name}>" for name in sentence.fields}),)
+        findings = (diagnostic(code, **{name: f"<{name}>" for name in sentence.fields}),)
         report = Report(
             worst(findings), findings, None, None, 100.0, 150.0, (("target", 60.0), ("cache", 40.0)), "head"
         )
         yield f"models/card/{code}", models.card(report)
-    for phase, step, fraction in itertools.product(ChangePhase, ("", "load", "fetch"), (None, 0.3)):
-        status = ChangeStatus(
-            phase, EngineConfig(), step, fraction, "It <broke>." if phase is ChangePhase.FAILED else ""
-        )
+    for phase, step, fraction in itertools.product(SwapPhase, ("", "load", "fetch"), (None, 0.3)):
+        status = SwapStatus(phase, EngineConfig(), step, fraction, "It <broke>." if phase is SwapPhase.FAILED else "")
         shown = models.over(status, "b", 9.0) if status.over else models.going(status, "<i>a</i>", 12.0, 30.0, 2)
         yield f"models/{phase.value}/{step}/{fraction}", shown
 

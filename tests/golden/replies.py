@@ -11,17 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.bench.random_drafter import UselessEngine
+from engine.bench.random_drafter import RandomDraftsEngine
 from engine.config import DecodingParams, Detail, EngineConfig, Message, Rule, SamplingParams
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.events import Prefilled
-from engine.lab.results import Name, Result
+from engine.lab.results import ExperimentName, Result
 from engine.loading.progress import Progress
-from engine.networks.kv_cache import Cache
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
 from engine.serving.engine import Engine
-from engine.serving.load_pair import Pair, load_pair
+from engine.serving.load_pair import ModelPair, load_pair
 from tests.engine import tokenisers
 from tests.engine.simulate import World, simulate
 from tests.engine.test_reencoded import ALL, PROMPT, SCRIPT, Spoken, drafter, model
@@ -67,7 +67,7 @@ def items() -> Iterator[Item]:
 # -- engines, and how they are asked -----------------------------------------------------------------------------------
 
 
-def loaded(config: EngineConfig, progress: Progress) -> Pair:
+def loaded(config: EngineConfig, progress: Progress) -> ModelPair:
     with CLOCK.held():
         return load_pair(config, progress)
 
@@ -145,7 +145,7 @@ def raced(engine: Engine, said: Sequence[Message], params: DecodingParams) -> di
         }
 
 
-def measured(engine: Engine, name: Name, xs: Sequence[float]) -> list[Any]:
+def measured(engine: Engine, name: ExperimentName, xs: Sequence[float]) -> list[Any]:
     """All reports but the last one's date and the machine's name; seconds are the clock's."""
     told = list(engine.experiment(name, xs, repeats=2))
     return [plain(replace(one, made="", machine=()) if isinstance(one, Result) else one, timed=True) for one in told]
@@ -171,9 +171,9 @@ def _native() -> Iterator[Item]:
         for name, (way, params) in itertools.product(("edit", "two turns"), grid(("both",), 24).items()):
             if params.num_speculative_tokens != 0:
                 yield f"native/race/{way}/{name}", raced(engine, PROMPTS[name], params)
-        yield "native/lab/rate", measured(engine, Name.RATE, (1, 3))
-        yield "native/lab/k", measured(engine, Name.K, (3,))
-    with closing(UselessEngine(config(kernel="native"), 9, loaded)) as engine:
+        yield "native/lab/rate", measured(engine, ExperimentName.RATE, (1, 3))
+        yield "native/lab/k", measured(engine, ExperimentName.K, (3,))
+    with closing(RandomDraftsEngine(config(kernel="native"), 9, loaded)) as engine:
         engine.wait_ready()
         yield from answered("native useless", engine, grid(("both",), 24), ["greeting", "edit", "chinese list"], 1)
 
@@ -236,8 +236,8 @@ def _fakes() -> Iterator[Item]:
         for way, params in grid(("draft_model", "both"), 60).items():
             if params.num_speculative_tokens != 0:
                 yield f"fakes/race/{way}", raced(engine, PROMPTS["again"], params)
-        for name, xs in {Name.RATE: (1, 3), Name.LENGTH: (1, 16), Name.K: (4,), Name.TEMPERATURE: (0.0, 0.9),
-                         Name.TEXT: (0,)}.items():  # fmt: skip
+        for name, xs in {ExperimentName.RATE: (1, 3), ExperimentName.LENGTH: (1, 16), ExperimentName.K: (4,), ExperimentName.TEMPERATURE: (0.0, 0.9),
+                         ExperimentName.TEXT: (0,)}.items():  # fmt: skip
             yield f"fakes/lab/{name.value}", measured(engine, name, xs)
 
 
@@ -262,7 +262,7 @@ def _scripted() -> Iterator[Item]:
             asked = {"context": 200, "cancelled": lambda: False, "language": language} | how(network)
             network.logits_of = asked["language"]
             own = Model(FakeNetwork(VOCAB, noisy(language, VOCAB, 2.0)), 60)
-            by = NgramDrafter() if who == "ngram" else DraftModelDrafter(own, Cache())
+            by = NgramDrafter() if who == "ngram" else DraftModelDrafter(own, KVCache())
             target = Model(network, asked["context"])
             told = run(prompt, asked["params"], target, tokenizer, by, cancelled=asked["cancelled"])
             yield f"scripted/{end}/{who}/{way}/{'auto' if k is None else k}", [_told(told, params), network.rows]

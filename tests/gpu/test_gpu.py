@@ -17,7 +17,7 @@ import torch
 import transformers
 
 from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
-from engine.drafters.cross_tokenizer import ReencodedDrafter
+from engine.drafters.cross_tokenizer import CrossTokenizerDrafter
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.head import HeadDrafter
 from engine.events import Finished, FinishReason, Round
@@ -25,8 +25,8 @@ from engine.heads.torch_head import TorchHead
 from engine.loading import load as loading
 from engine.networks.attention import Span
 from engine.networks.devices import fetched, moved, sent
-from engine.networks.kv_cache import Cache
-from engine.networks.linear import KINDS, Nf4, refusal
+from engine.networks.kv_cache import KVCache
+from engine.networks.linear import LINEAR_FORMATS, Nf4, refusal
 from engine.networks.model import Model, Request
 from engine.serving.engine import Engine, State
 from tests.engine import tiny_heads, tokenisers
@@ -115,7 +115,7 @@ def some_ids(n: int) -> list[int]:
 
 
 def logits_of(network: Model) -> torch.Tensor:
-    [logits] = network.forward([Request(some_ids(40), 40, Cache())])
+    [logits] = network.forward([Request(some_ids(40), 40, KVCache())])
     return logits
 
 
@@ -151,9 +151,9 @@ def test_the_text_is_plain_decodings(
     plain = run(prompt, replace(params, num_speculative_tokens=0), target, tokenizer)
     for folder in (llama, other):  # drafts that nearly all stand, and that hardly do
         drafts = model(folder, drafter_device)
-        drafter: Any = DraftModelDrafter(drafts, Cache(), target.vocab_size)
+        drafter: Any = DraftModelDrafter(drafts, KVCache(), target.vocab_size)
         if reencoded:
-            drafter = ReencodedDrafter(drafts, tokenizer, tokenizer, Cache(), prompt)
+            drafter = CrossTokenizerDrafter(drafts, tokenizer, tokenizer, KVCache(), prompt)
         spec = run(prompt, params, target, tokenizer, drafter)
         assert finished(spec).token_ids == finished(plain).token_ids
         rounds = [event for event in spec if isinstance(event, Round)]
@@ -191,9 +191,9 @@ def test_a_heads_drafts_are_those_of_the_cpu(device: str) -> None:
     ids = [i % tiny_heads.VOCAB for i in ids]
     params, features = SamplingParams(), tiny_heads.features_of(ids)[:-1]
     expected = tiny_heads.proposed(
-        HeadDrafter(tiny_heads.torch_head(tiny_heads.head_config()), Cache(), tiny_heads.VOCAB), ids, 5, params
+        HeadDrafter(tiny_heads.torch_head(tiny_heads.head_config()), KVCache(), tiny_heads.VOCAB), ids, 5, params
     )
-    drafter = HeadDrafter(head_on(device), Cache(), tiny_heads.VOCAB)
+    drafter = HeadDrafter(head_on(device), KVCache(), tiny_heads.VOCAB)
     found = tiny_heads.proposed(drafter, ids, 5, params, moved(features, device))
     assert found.token_ids == expected.token_ids
 
@@ -223,7 +223,7 @@ def test_waiting_would_be_noticed() -> None:
 @pytest.mark.parametrize("quant", ["bf16", "nf4"])
 def test_a_pass_waits_for_nothing_before_its_logits(llama: Path, quant: str) -> None:
     """Neither for its ids to go out, nor for anything within: only `fetched` may."""
-    network, cache = model(llama, "cuda", quant), Cache()
+    network, cache = model(llama, "cuda", quant), KVCache()
     ids = some_ids(40)
     for n in (36, 37):  # what comes with the first passes: room, rope tables, kernels
         network.forward([Request(ids[:n], 1, cache)])
@@ -234,7 +234,7 @@ def test_a_pass_waits_for_nothing_before_its_logits(llama: Path, quant: str) -> 
 
 @pytest.mark.gpu
 def test_a_heads_step_waits_for_nothing_before_its_logits() -> None:
-    head, cache = head_on("cuda"), Cache()
+    head, cache = head_on("cuda"), KVCache()
     features = moved(tiny_heads.features_of([1, 2, 3]), "cuda")
     with torch.inference_mode():
         state = head.run(torch.tensor([1, 2, 3]), head.join(features), 0, cache)
@@ -257,5 +257,5 @@ def test_scales_are_quantised_too() -> None:
 @pytest.mark.gpu
 def test_each_kind_of_layer_fits_this_machine() -> None:
     assert [
-        name for name, kind in KINDS.items() if "cuda" in kind.devices and refusal(name, torch.device("cuda"))
+        name for name, kind in LINEAR_FORMATS.items() if "cuda" in kind.devices and refusal(name, torch.device("cuda"))
     ] == []

@@ -10,7 +10,7 @@ from itertools import product
 
 import pytest
 
-from engine.lab import Kind, Name, Point, Result
+from engine.lab import ExperimentName, Point, Result, TextKind
 from tests.fake_engine import measured
 from ui.strings import LANGS
 from ui.when import advisor
@@ -20,7 +20,7 @@ from ui.when.advisor import Advice, Answers, Evidence, Goal, Side, Verdict
 NOTHING = Evidence({})
 
 
-def points(name: Name, ys: Mapping[float, Mapping[str, float]], **extra: float) -> Result:
+def points(name: ExperimentName, ys: Mapping[float, Mapping[str, float]], **extra: float) -> Result:
     made = [
         Point(x, series, y, 3, y * 0.98, y * 1.02, tuple(extra.items()))
         for x, row in ys.items()
@@ -30,17 +30,17 @@ def points(name: Name, ys: Mapping[float, Mapping[str, float]], **extra: float) 
 
 
 RATE = points(
-    Name.RATE,
+    ExperimentName.RATE,
     {
         1: {"plain": 100, "speculative": 180},
         8: {"plain": 300, "speculative": 330},
         32: {"plain": 500, "speculative": 350},
     },
 )
-LENGTH = points(Name.LENGTH, {1: {"speculative": 1.0}, 4: {"speculative": 1.02}, 16: {"speculative": 1.3}, 256: {"speculative": 1.8}},
+LENGTH = points(ExperimentName.LENGTH, {1: {"speculative": 1.0}, 4: {"speculative": 1.02}, 16: {"speculative": 1.3}, 256: {"speculative": 1.8}},
                 ttft_plain=0.1, ttft_spec=0.1, decode_speedup=1.9)  # fmt: skip
-ROWS = points(Name.ROWS, {1: {"measured": 10}, 4: {"measured": 11}})
-TEXT = points(Name.TEXT, {0: {"copy": 2.5}, 1: {"chat": 1.7}, 2: {"poem": 0.8}})
+ROWS = points(ExperimentName.ROWS, {1: {"measured": 10}, 4: {"measured": 11}})
+TEXT = points(ExperimentName.TEXT, {0: {"copy": 2.5}, 1: {"chat": 1.7}, 2: {"poem": 0.8}})
 AS_SAID = Evidence({result.name: result for result in (RATE, LENGTH, ROWS, TEXT)})
 """Measurements that the article would have expected."""
 
@@ -88,16 +88,22 @@ def test_the_rows_that_fit_follow_the_answers() -> None:
 def test_the_measured_crossover_decides(users: int, verdict: Verdict) -> None:
     found = advise(users=users)
     assert found.verdict is verdict
-    load = next(reason for reason in found.reasons if reason.experiment is Name.RATE)
+    load = next(reason for reason in found.reasons if reason.experiment is ExperimentName.RATE)
     assert load.sentence.values["users"] == users
 
 
 def test_measurements_lead_where_they_contradict_the_article() -> None:
-    better = points(Name.RATE, {1: {"plain": 100, "speculative": 200}, 32: {"plain": 300, "speculative": 500}})
-    gains = Evidence({Name.RATE: better})
+    better = points(
+        ExperimentName.RATE, {1: {"plain": 100, "speculative": 200}, 32: {"plain": 300, "speculative": 500}}
+    )
+    gains = Evidence({ExperimentName.RATE: better})
     assert advise(gains, goal=Goal.THROUGHPUT).verdict is not Verdict.NO
     worse = Evidence(
-        {Name.LENGTH: points(Name.LENGTH, {1: {"speculative": 0.7}, 256: {"speculative": 0.6}}, decode_speedup=0.6)}
+        {
+            ExperimentName.LENGTH: points(
+                ExperimentName.LENGTH, {1: {"speculative": 0.7}, 256: {"speculative": 0.6}}, decode_speedup=0.6
+            )
+        }
     )
     assert advise(worse).verdict is Verdict.NO
     full = advise(gains, busy=True)
@@ -106,11 +112,11 @@ def test_measurements_lead_where_they_contradict_the_article() -> None:
 
 def test_what_cannot_be_told_apart_is_no_reason() -> None:
     blurred = Result(
-        Name.RATE, tuple(replace(p, low=p.y * 0.5, high=p.y * 1.5) for p in RATE.points), (), RATE.made, 1.0
+        ExperimentName.RATE, tuple(replace(p, low=p.y * 0.5, high=p.y * 1.5) for p in RATE.points), (), RATE.made, 1.0
     )
-    found = advise(Evidence({**AS_SAID.results, Name.RATE: blurred}))
+    found = advise(Evidence({**AS_SAID.results, ExperimentName.RATE: blurred}))
     assert found.verdict is Verdict.EVEN
-    assert next(reason for reason in found.reasons if reason.experiment is Name.RATE).side is Side.UNCLEAR
+    assert next(reason for reason in found.reasons if reason.experiment is ExperimentName.RATE).side is Side.UNCLEAR
 
 
 def test_between_two_measured_loads_the_gain_lies_between_theirs() -> None:
@@ -118,16 +124,17 @@ def test_between_two_measured_loads_the_gain_lies_between_theirs() -> None:
     assert found == sorted(found, key=lambda gain: -float(str(gain))) and found[0] == "1.80" and found[-1] == "1.10"
     assert (
         advisor.by_load(
-            Answers(users=32), Evidence({Name.RATE: points(Name.RATE, {2: {"plain": 1, "speculative": 2}})})
+            Answers(users=32),
+            Evidence({ExperimentName.RATE: points(ExperimentName.RATE, {2: {"plain": 1, "speculative": 2}})}),
         ).side
         is Side.FOR
     )
 
 
 def test_it_says_whose_figures_they_are() -> None:
-    own = Evidence(AS_SAID.results, frozenset({Name.RATE}))
+    own = Evidence(AS_SAID.results, frozenset({ExperimentName.RATE}))
     sources = {reason.experiment: reason.own for reason in advise(own).reasons}
-    assert sources[Name.RATE] is True and sources[Name.LENGTH] is False
+    assert sources[ExperimentName.RATE] is True and sources[ExperimentName.LENGTH] is False
     assert {reason.own for reason in advise(NOTHING).reasons} == {None}
 
 
@@ -138,15 +145,15 @@ def test_reasons_against_come_first() -> None:
 
 
 def test_checking_is_nearly_free_where_its_cost_drowns_in_scatter() -> None:
-    noisy = points(Name.ROWS, {1: {"measured": 40}, 4: {"measured": 36}})
-    reason = advisor.by_memory_movement(Answers(), Evidence({Name.ROWS: noisy}))
+    noisy = points(ExperimentName.ROWS, {1: {"measured": 40}, 4: {"measured": 36}})
+    reason = advisor.by_memory_movement(Answers(), Evidence({ExperimentName.ROWS: noisy}))
     assert reason.side is Side.FOR and "as far as repeats can tell" in reason.sentence.text("en")
-    dear = points(Name.ROWS, {1: {"measured": 10}, 4: {"measured": 35}})
-    assert advisor.by_memory_movement(Answers(), Evidence({Name.ROWS: dear})).side is Side.UNCLEAR
+    dear = points(ExperimentName.ROWS, {1: {"measured": 10}, 4: {"measured": 35}})
+    assert advisor.by_memory_movement(Answers(), Evidence({ExperimentName.ROWS: dear})).side is Side.UNCLEAR
 
 
 def test_text_that_is_hard_to_guess_is_a_reason_against() -> None:
-    assert advise(kind=Kind.POEM).verdict is Verdict.NO and advise(kind=Kind.COPY).verdict is Verdict.YES
+    assert advise(kind=TextKind.POEM).verdict is Verdict.NO and advise(kind=TextKind.COPY).verdict is Verdict.YES
 
 
 def config(line: str) -> dict[str, object]:
@@ -172,21 +179,24 @@ def test_the_command_lines_are_vllms() -> None:
         "prompt_lookup_min": 2,
         "prompt_lookup_max": 4,
     }
-    assert [command.drafter for command in advise(kind=Kind.COPY).commands] == ["ngram", "head"]
+    assert [command.drafter for command in advise(kind=TextKind.COPY).commands] == ["ngram", "head"]
     assert [command.drafter for command in advise(memory=False).commands] == ["ngram"]
     [plain] = advise(tokens=4).commands
     assert plain.drafter == "none" and config(plain.line) == {}
 
 
 def test_k_is_the_best_that_was_measured_for_such_text() -> None:
-    ks = points(Name.K, {1: {"chat": 1.2, "code": 1.3}, 2: {"chat": 1.4, "code": 1.5}, 5: {"chat": 1.1, "code": 1.9}})
-    evidence = Evidence({**AS_SAID.results, Name.K: ks})
+    ks = points(
+        ExperimentName.K, {1: {"chat": 1.2, "code": 1.3}, 2: {"chat": 1.4, "code": 1.5}, 5: {"chat": 1.1, "code": 1.9}}
+    )
+    evidence = Evidence({**AS_SAID.results, ExperimentName.K: ks})
     assert config(advise(evidence).commands[0].line)["num_speculative_tokens"] == 2
-    assert config(advise(evidence, kind=Kind.CODE).commands[0].line)["num_speculative_tokens"] == 5
+    assert config(advise(evidence, kind=TextKind.CODE).commands[0].line)["num_speculative_tokens"] == 5
 
 
 @pytest.mark.parametrize(
-    "evidence", [NOTHING, AS_SAID, Evidence({name: measured(name) for name in Name}, frozenset(Name))]
+    "evidence",
+    [NOTHING, AS_SAID, Evidence({name: measured(name) for name in ExperimentName}, frozenset(ExperimentName))],
 )
 def test_every_answer_gets_advice_in_both_languages(evidence: Evidence) -> None:
     for tokens, users, goal, busy, memory, kind in product(
@@ -202,6 +212,6 @@ def test_every_answer_gets_advice_in_both_languages(evidence: Evidence) -> None:
 
 def test_what_the_form_says_is_read_with_care() -> None:
     said = {"tokens": "4", "users": "16", "goal": "throughput", "busy": "yes", "memory": "no", "kind": "code"}
-    assert when.answers(said) == Answers(4, 16, Goal.THROUGHPUT, True, False, Kind.CODE)
+    assert when.answers(said) == Answers(4, 16, Goal.THROUGHPUT, True, False, TextKind.CODE)
     for wrong in ({}, {"tokens": "5", "users": [], "goal": 7, "kind": "choice"}, {"tokens": None, "memory": 1}):
         assert when.answers(wrong) == Answers()

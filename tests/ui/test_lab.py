@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.lab import Name, Point, Result
+from engine.lab import ExperimentName, Point, Result
 from tests.fake_engine import measured
 from ui.when import conclusions as lab
 from ui.when.conclusions import Sentence
@@ -17,7 +17,7 @@ from ui.when.conclusions import Sentence
 USERS = (1, 2, 4, 8, 16, 32)
 
 
-def result(name: Name, points: Sequence[Point]) -> Result:
+def result(name: ExperimentName, points: Sequence[Point]) -> Result:
     return Result(name, tuple(points), (), "2025-01-02T03:04:05+00:00", 1.0)
 
 
@@ -32,7 +32,7 @@ def keys(sentences: Sequence[Sentence]) -> list[str]:
 def rate(gains: Sequence[float], scatter: float = 0.01) -> Result:
     plain = [point(x, "plain", 50.0 * x**0.5, scatter) for x in USERS]
     spec = [point(p.x, "speculative", p.y * gain, scatter) for p, gain in zip(plain, gains, strict=True)]
-    return result(Name.RATE, [*plain, *spec])
+    return result(ExperimentName.RATE, [*plain, *spec])
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_crossover_is_where_the_measured_gain_was_above_one_before_and_not_aft
 
 
 def test_no_claim_is_made_where_scatter_is_larger_than_the_effect() -> None:
-    for name in (Name.RATE, Name.LENGTH, Name.TEXT, Name.TEMPERATURE):
+    for name in (ExperimentName.RATE, ExperimentName.LENGTH, ExperimentName.TEXT, ExperimentName.TEMPERATURE):
         points = [
             Point(p.x, p.series, y := _middling(name, p), 3, y * 0.5, y * 1.5, p.extra) for p in measured(name).points
         ]
@@ -77,8 +77,8 @@ def test_no_claim_is_made_where_scatter_is_larger_than_the_effect() -> None:
         assert "no clear difference" in said.lower(), (name, said)
 
 
-def _middling(name: Name, of: Point) -> float:
-    return 50.0 if name is Name.RATE else 0.5 if name is Name.TEMPERATURE else 1.02 + of.x / 1e4
+def _middling(name: ExperimentName, of: Point) -> float:
+    return 50.0 if name is ExperimentName.RATE else 0.5 if name is ExperimentName.TEMPERATURE else 1.02 + of.x / 1e4
 
 
 def test_the_first_token_and_the_whole_request_are_told_apart() -> None:
@@ -86,7 +86,7 @@ def test_the_first_token_and_the_whole_request_are_told_apart() -> None:
         points = [
             point(x, "speculative", y, ttft_plain=0.1, ttft_spec=spec_s) for x, y in zip((1, 16, 256), ys, strict=True)
         ]
-        return keys(lab.conclusion(result(Name.LENGTH, points)))
+        return keys(lab.conclusion(result(ExperimentName.LENGTH, points)))
 
     assert lengths(0.104, (1.0, 1.4, 1.8)) == ["lab.length.ttft.same", "lab.length.grows"]
     assert lengths(0.108, (1.0, 1.4, 1.8)) == ["lab.length.ttft.other", "lab.length.grows"]
@@ -96,7 +96,7 @@ def test_the_first_token_and_the_whole_request_are_told_apart() -> None:
 
 
 def test_a_single_token_is_not_several() -> None:
-    [_, said] = lab.conclusion(measured(Name.LENGTH))
+    [_, said] = lab.conclusion(measured(ExperimentName.LENGTH))
     assert "for 1 token," in said.text("en")
 
 
@@ -104,16 +104,16 @@ def test_the_best_k_is_told_with_those_that_repeats_cannot_tell_from_it() -> Non
     points = [point(k, "code", y, 0.01) for k, y in enumerate((1.2, 1.5, 1.51, 1.3), start=1)]
     assert lab.best_k(points, "code") == (3, 1.51, (2,))
     predicted = [Point(k, "predicted", y, 0) for k, y in enumerate((1.2, 1.6, 1.5, 1.4), start=1)]
-    best, formula = lab.conclusion(result(Name.K, [*points, *predicted]))
+    best, formula = lab.conclusion(result(ExperimentName.K, [*points, *predicted]))
     assert "code with K = 3 (1.51 times; K = 2 not clearly different)" in best.text("en")
     assert formula.values["k"] == 2 and formula.values["mean"] == 3
-    assert keys(lab.conclusion(result(Name.K, points))) == ["lab.k.best"]
+    assert keys(lab.conclusion(result(ExperimentName.K, points))) == ["lab.k.best"]
 
 
 def test_acceptance_falls_rises_or_stays() -> None:
     def said(first: float, last: float) -> str:
         points = [point(0, "rejection", first), point(1, "rejection", last)]
-        [sentence] = lab.conclusion(result(Name.TEMPERATURE, points))
+        [sentence] = lab.conclusion(result(ExperimentName.TEMPERATURE, points))
         return sentence.text("en")
 
     assert (
@@ -126,7 +126,7 @@ def test_texts_are_named_where_they_lose_or_cannot_be_told() -> None:
         points = [
             point(x, kind, y, alpha=0.5) for x, (kind, y) in enumerate(zip(("copy", "chat", "poem"), ys, strict=True))
         ]
-        return lab.conclusion(result(Name.TEXT, points))[1].key
+        return lab.conclusion(result(ExperimentName.TEXT, points))[1].key
 
     assert second(2, 1.5, 0.8) == "lab.text.slower"
     assert second(2, 1.5, 1.0) == "lab.text.unclear"
@@ -134,28 +134,30 @@ def test_texts_are_named_where_they_lose_or_cannot_be_told() -> None:
 
 
 def test_what_a_forward_costs_and_from_where_on_arithmetic_counts() -> None:
-    cost, knee = lab.conclusion(measured(Name.ROWS))
+    cost, knee = lab.conclusion(measured(ExperimentName.ROWS))
     assert cost.values["rows"] == 4 and cost.values["cost"] == "1.14"
     assert knee.key == "lab.rows.knee" and knee.values["rows"] == 16  # 0.5 ms a row against 8 ms for the weights
-    points = [Point(p.x, p.series, p.y, p.n, extra=(("floor_ms", 8.0),)) for p in measured(Name.ROWS).points]
-    assert keys(lab.conclusion(result(Name.ROWS, points))) == ["lab.rows.cost", "lab.rows.each"]
+    points = [Point(p.x, p.series, p.y, p.n, extra=(("floor_ms", 8.0),)) for p in measured(ExperimentName.ROWS).points]
+    assert keys(lab.conclusion(result(ExperimentName.ROWS, points))) == ["lab.rows.cost", "lab.rows.each"]
 
 
 def test_a_forward_that_is_not_clearly_longer_is_not_said_to_be_shorter() -> None:
-    said = lab.conclusion(result(Name.ROWS, [point(1, "measured", 41.6, 0.15), point(4, "measured", 36.5, 0.05)]))[0]
+    said = lab.conclusion(
+        result(ExperimentName.ROWS, [point(1, "measured", 41.6, 0.15), point(4, "measured", 36.5, 0.05)])
+    )[0]
     assert said.key == "lab.rows.same" and "No clear difference" in said.text("en")
 
 
-@pytest.mark.parametrize("name", Name)
-def test_too_little_is_said_to_be_too_little(name: Name) -> None:
+@pytest.mark.parametrize("name", ExperimentName)
+def test_too_little_is_said_to_be_too_little(name: ExperimentName) -> None:
     assert keys(lab.conclusion(result(name, ()))) == ["lab.none"]
     broken = [Point(p.x, p.series, float("nan"), 0) for p in measured(name).points]
     assert keys(lab.conclusion(result(name, broken))) == ["lab.none"]
 
 
-@pytest.mark.parametrize("name", Name)
+@pytest.mark.parametrize("name", ExperimentName)
 @given(data=st.data())
-def test_whatever_was_measured_so_far_can_be_said_in_both_languages(name: Name, data: st.DataObject) -> None:
+def test_whatever_was_measured_so_far_can_be_said_in_both_languages(name: ExperimentName, data: st.DataObject) -> None:
     points = data.draw(st.lists(st.sampled_from(measured(name).points), unique=True))
     factors = data.draw(st.lists(st.floats(0.2, 3), min_size=len(points), max_size=len(points)))
     scaled = [Point(p.x, p.series, p.y * f, p.n, p.low, p.high, p.extra) for p, f in zip(points, factors, strict=True)]

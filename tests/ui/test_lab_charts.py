@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.lab import Name, Point, Result
+from engine.lab import ExperimentName, Point, Result
 from tests.fake_engine import measured
 from ui.charts import figures
 from ui.strings import TEXT
@@ -38,11 +38,11 @@ def strings(part: Any) -> Iterator[str]:
             yield from strings(one)
 
 
-CHARTS = [(name, chart) for name in Name for chart in lab_charts.NAMES[name]]
+CHARTS = [(name, chart) for name in ExperimentName for chart in lab_charts.NAMES[name]]
 
 
 @pytest.mark.parametrize(("name", "chart"), CHARTS)
-def test_every_chart_has_a_figure_a_label_and_a_table_with_a_row_for_each_x(name: Name, chart: str) -> None:
+def test_every_chart_has_a_figure_a_label_and_a_table_with_a_row_for_each_x(name: ExperimentName, chart: str) -> None:
     made = lab_charts.charts(measured(name))[chart]
     xs = {x for trace in made["figure"]["data"] for x in trace["x" if chart != "text" else "y"]}
     rows = tables(made["html"])
@@ -52,14 +52,14 @@ def test_every_chart_has_a_figure_a_label_and_a_table_with_a_row_for_each_x(name
 
 
 @pytest.mark.parametrize(("name", "chart"), CHARTS)
-def test_every_word_of_a_figure_is_one_that_the_script_can_put_in(name: Name, chart: str) -> None:
+def test_every_word_of_a_figure_is_one_that_the_script_can_put_in(name: ExperimentName, chart: str) -> None:
     found = set(strings(lab_charts.charts(measured(name))[chart]["figure"]))
     assert {word for word in found if word in TEXT} <= set(figures.WORDS)
     assert not {word for word in found if word.startswith(("lab.", "charts."))} - set(TEXT)
 
 
 def test_the_table_of_loads_tells_what_the_figure_draws() -> None:
-    made = lab_charts.charts(measured(Name.RATE))
+    made = lab_charts.charts(measured(ExperimentName.RATE))
     head, first, *_ = tables(made["rate"]["html"])
     assert head == ["users at once", "plain", "fixed K", "K automatic", "fixed K ÷ plain"]
     assert [cell.split()[0] for cell in first] == ["1", "80.0", "120", "123", "1.50×"]
@@ -68,7 +68,7 @@ def test_the_table_of_loads_tells_what_the_figure_draws() -> None:
 
 
 def test_scatter_is_drawn_and_written_where_it_is_known_and_only_there() -> None:
-    made = lab_charts.charts(measured(Name.K))["k"]
+    made = lab_charts.charts(measured(ExperimentName.K))["k"]
     by_name = {trace["name"]: trace for trace in made["figure"]["data"]}
     assert by_name["lab.series.chat"]["error_y"]["array"][0] == pytest.approx(0.059, abs=1e-3)
     assert "error_y" not in by_name["lab.series.predicted"]
@@ -78,7 +78,7 @@ def test_scatter_is_drawn_and_written_where_it_is_known_and_only_there() -> None
 def test_predictions_and_plain_decoding_look_like_no_other_series() -> None:
     looks = {
         trace["name"]: (trace["line"]["dash"], trace["line"]["color"], trace["mode"])
-        for name in (Name.RATE, Name.K)
+        for name in (ExperimentName.RATE, ExperimentName.K)
         for trace in lab_charts.charts(measured(name))[lab_charts.NAMES[name][0]]["figure"]["data"]
     }
     assert len({looks[f"lab.series.{one}"] for one in ("plain", "speculative", "auto", "predicted")}) == 4
@@ -87,12 +87,12 @@ def test_predictions_and_plain_decoding_look_like_no_other_series() -> None:
 
 def test_a_series_with_a_name_of_its_own_is_escaped() -> None:
     points = [Point(1, "<b>x</b>", 1.5, 1), Point(2, "<b>x</b>", 1.6, 1)]
-    made = lab_charts.charts(Result(Name.K, tuple(points), (), "2025-01-02T03:04:05+00:00", 1.0))["k"]
+    made = lab_charts.charts(Result(ExperimentName.K, tuple(points), (), "2025-01-02T03:04:05+00:00", 1.0))["k"]
     assert made["figure"]["data"][0]["name"] == "&lt;b&gt;x&lt;/b&gt;" and "<b>x</b>" not in made["html"]
 
 
-@pytest.mark.parametrize("name", Name)
-def test_any_beginning_of_an_experiment_can_be_shown(name: Name) -> None:
+@pytest.mark.parametrize("name", ExperimentName)
+def test_any_beginning_of_an_experiment_can_be_shown(name: ExperimentName) -> None:
     whole = measured(name)
     for count in range(len(whole.points) + 1):
         made = lab_charts.charts(replace(whole, points=whole.points[:count]))
@@ -100,8 +100,8 @@ def test_any_beginning_of_an_experiment_can_be_shown(name: Name) -> None:
             assert (chart["figure"] is None) == (count == 0) and bool(chart["html"]) == (count > 0)
 
 
-@pytest.mark.parametrize("name", Name)
-def test_without_a_script_the_numbers_are_there_too(name: Name) -> None:
+@pytest.mark.parametrize("name", ExperimentName)
+def test_without_a_script_the_numbers_are_there_too(name: ExperimentName) -> None:
     numbers = {chart: made["html"] for chart, made in lab_charts.charts(measured(name)).items()}
     html = lab_charts.section(name, numbers)
     assert html.count("<table>") == len(lab_charts.NAMES[name]) == html.count('class="plot"')

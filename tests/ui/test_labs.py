@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.errors import Busy, InvalidParams
-from engine.lab import Name, Point, Result, records
+from engine.lab import ExperimentName, Point, Result, records
 from engine.serving.engine import State, Status
 from tests.fake_engine import FakeEngine, measured
 from ui.chat.handlers import Handlers
@@ -31,7 +31,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pace is for eyes, and the reference machine's results are made-up ones that the tests know."""
     monkeypatch.setattr(module, "CALM_UPDATE_S", 0.0)
     monkeypatch.setattr(module, "GLANCE_S", 0.001)
-    made = {name: replace(measured(name), machine=(("processor", "Reference CPU"), ("threads", "2"))) for name in Name}
+    made = {
+        name: replace(measured(name), machine=(("processor", "Reference CPU"), ("threads", "2")))
+        for name in ExperimentName
+    }
     monkeypatch.setattr(when, "reference", lambda: made)
 
 
@@ -70,8 +73,10 @@ def stopping(labs: Labs, done: int) -> Callable[[], Awaitable[list[dict[str, Any
     return running
 
 
-@pytest.mark.parametrize("name", Name)
-def test_an_experiment_tells_how_far_it_is_and_then_what_it_came_to(labs: Labs, engine: FakeEngine, name: Name) -> None:
+@pytest.mark.parametrize("name", ExperimentName)
+def test_an_experiment_tells_how_far_it_is_and_then_what_it_came_to(
+    labs: Labs, engine: FakeEngine, name: ExperimentName
+) -> None:
     engine.hold_after, engine.pace_s = None, 0.005
     messages = ran(labs, name=name.value)
     assert messages[0]["running"] and both("lab.begins") in messages[0]["progress"]
@@ -88,7 +93,9 @@ def test_an_experiment_tells_how_far_it_is_and_then_what_it_came_to(labs: Labs, 
 
 def test_results_are_kept_for_the_visitor_and_for_nobody_else(labs: Labs) -> None:
     before = ask(labs, "results")["experiments"]
-    assert "Reference CPU" in before["rate"]["source"] and not before["rate"]["own"] and set(before) == set(Name)
+    assert (
+        "Reference CPU" in before["rate"]["source"] and not before["rate"]["own"] and set(before) == set(ExperimentName)
+    )
     ran(labs)
     after = ask(labs, "results")
     assert after["experiments"]["rate"]["own"] and "FakeCPU" in after["experiments"]["rate"]["source"]
@@ -253,11 +260,11 @@ def test_a_result_as_json_can_be_read_back(labs: Labs) -> None:
     ran(labs)
     file = ask(labs, "file", name="rate", form="json")
     assert file["number"] == 4 and file["name"] == "greenlight rate 2025-01-02.json"
-    assert records.loads(file["text"]) == (measured(Name.RATE),)
+    assert records.loads(file["text"]) == (measured(ExperimentName.RATE),)
 
 
-@pytest.mark.parametrize("name", Name)
-def test_a_result_as_csv_has_a_line_for_each_point(labs: Labs, name: Name) -> None:
+@pytest.mark.parametrize("name", ExperimentName)
+def test_a_result_as_csv_has_a_line_for_each_point(labs: Labs, name: ExperimentName) -> None:
     file = ask(labs, "file", name=name.value, form="csv")
     assert file["name"].endswith(".csv") and file["mime"].startswith("text/csv")
     rows = list(csv.DictReader(io.StringIO(file["text"])))
@@ -276,14 +283,18 @@ def test_what_was_not_measured_is_no_file(labs: Labs, monkeypatch: pytest.Monkey
 
 def test_a_comma_in_a_value_breaks_no_line() -> None:
     made = Result(
-        Name.K, (Point(1, 'a "quoted", kind', 1.5, 1),), (("processor", "x, y"),), "2025-01-02T03:04:05+00:00", 1.0
+        ExperimentName.K,
+        (Point(1, 'a "quoted", kind', 1.5, 1),),
+        (("processor", "x, y"),),
+        "2025-01-02T03:04:05+00:00",
+        1.0,
     )
     [row] = csv.DictReader(io.StringIO(module.table(made)))
     assert row["series"] == 'a "quoted", kind' and row["machine"] == "x, y" and row["low"] == ""
 
 
 def test_a_disturbed_or_shortened_result_says_that_it_is() -> None:
-    made = replace(measured(Name.RATE), disturbed=True, settings=(("cut", "no memory <for> 32"),))
+    made = replace(measured(ExperimentName.RATE), disturbed=True, settings=(("cut", "no memory <for> 32"),))
     source = when.shown(made, own=True)["source"]
     slow = replace(made, settings=(("cut", "it took longer than 180 s"),))
     assert both("lab.cut.time", seconds=180) in when.shown(slow, own=True)["source"]

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from engine.config import EngineConfig
-from engine.preflight.check import Report, Verdict
-from engine.preflight.diagnostics import SENTENCES, Finding, found, worst
+from engine.preflight.check import Report
+from engine.preflight.diagnostics import SENTENCES, Diagnostic, FitLevel, diagnostic, worst
 from engine.preflight.memory import Machine
-from engine.serving.engine import Facts
-from engine.serving.model_presets import PAIRS
-from engine.serving.swap import ChangePhase, ChangeStatus
+from engine.serving.model_presets import MODEL_PRESETS
+from engine.serving.served_pair import Facts
+from engine.serving.swap import SwapPhase, SwapStatus
 from tests.fake_engine import FakeEngine
 from ui.controls import Options
 from ui.html.render import both
@@ -30,9 +30,9 @@ def report(*codes: str, parts: tuple[tuple[str, float], ...] = (), free: float |
     return Report(worst(findings), findings, None, None, needs, free, parts, "ngram")
 
 
-def filled(code: str) -> Finding:
+def filled(code: str) -> Diagnostic:
     """A finding whose values are easily told from anything else."""
-    return found(code, **{name: f"<{name}>" for name in SENTENCES[code].fields})
+    return diagnostic(code, **{name: f"<{name}>" for name in SENTENCES[code].fields})
 
 
 # -- what a check found
@@ -54,8 +54,8 @@ def test_a_finding_says_all_its_values_escaped(code: str) -> None:
 
 
 def test_a_finding_that_nobody_knows_here_stands_as_the_engine_put_it() -> None:
-    finding = Finding("new", Verdict.SLOW, "It is <new>.", "Wait & see.", ())
-    shown = models.card(replace(report(), findings=(finding,), verdict=Verdict.SLOW))
+    finding = Diagnostic("new", FitLevel.SLOW, "It is <new>.", "Wait & see.", ())
+    shown = models.card(replace(report(), findings=(finding,), verdict=FitLevel.SLOW))
     assert "It is &lt;new&gt;." in shown and "Wait &amp; see." in shown
 
 
@@ -68,7 +68,7 @@ def test_the_worst_comes_first_and_gives_the_verdict() -> None:
 
 def test_words_among_the_values_are_said_in_each_language() -> None:
     shown = models.card(
-        replace(report(), findings=(found("memory_short", needs="5 GiB", free="3 GiB", where="memory"),))
+        replace(report(), findings=(diagnostic("memory_short", needs="5 GiB", free="3 GiB", where="memory"),))
     )
     assert "内存只剩" in shown and "3 GiB of memory is free" in shown
 
@@ -87,9 +87,9 @@ def test_the_bar_of_memory_is_to_scale_with_what_is_free(free: float | None) -> 
 
 
 def test_what_fits_without_the_pair_in_use_is_no_refusal() -> None:
-    assert report("memory_beside", "no_chat_template").verdict is Verdict.SLOW
-    assert report("memory_beside", "not_found").verdict is Verdict.CANNOT
-    assert report().verdict is Verdict.FITS
+    assert report("memory_beside", "no_chat_template").verdict is FitLevel.SLOW
+    assert report("memory_beside", "not_found").verdict is FitLevel.CANNOT
+    assert report().verdict is FitLevel.FITS
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ def test_every_reason_against_exactness_has_words(why: str) -> None:
 # -- a change
 
 
-@pytest.mark.parametrize("phase", [phase for phase in ChangePhase if not ChangeStatus(phase, EngineConfig()).over])
+@pytest.mark.parametrize("phase", [phase for phase in SwapPhase if not SwapStatus(phase, EngineConfig()).over])
 @pytest.mark.parametrize("writing", [0, 2])
-def test_every_phase_has_words_and_says_what_it_waits_for(phase: ChangePhase, writing: int) -> None:
-    said = models.going(ChangeStatus(phase, EngineConfig(), "load", 0.25), "<i>new</i>", 12.4, 40, writing)
+def test_every_phase_has_words_and_says_what_it_waits_for(phase: SwapPhase, writing: int) -> None:
+    said = models.going(SwapStatus(phase, EngineConfig(), "load", 0.25), "<i>new</i>", 12.4, 40, writing)
     assert (
         said["going"]
         and said["bar"] == 0.25
@@ -148,19 +148,19 @@ def test_every_phase_has_words_and_says_what_it_waits_for(phase: ChangePhase, wr
         and "25 %" in said["far"]
     )
     assert said["title"].count("<b><i>new</i></b>") == len(LANGS)
-    told = both("models.phase.waiting", count=2) if phase is ChangePhase.WAITING else both("models.waits", count=2)
+    told = both("models.phase.waiting", count=2) if phase is SwapPhase.WAITING else both("models.waits", count=2)
     assert (told in said["far"] + said["while"]) == bool(writing)
     assert both("models.meanwhile") in said["while"]
-    instead = models.going(ChangeStatus(phase, EngineConfig(), instead=True), "x", 0, None, writing)
+    instead = models.going(SwapStatus(phase, EngineConfig(), instead=True), "x", 0, None, writing)
     assert both("models.instead") in instead["while"] and both("models.meanwhile") not in instead["while"]
 
 
 def test_what_came_of_it_is_said() -> None:
-    ended = {phase: models.over(ChangeStatus(phase, EngineConfig(), message="It <broke>."), "new", 3.2)["title"]
-             for phase in (ChangePhase.DONE, ChangePhase.FAILED, ChangePhase.CANCELLED)}  # fmt: skip
-    assert "<b>new</b>" in ended[ChangePhase.DONE] and "3 s" in ended[ChangePhase.DONE]
-    assert both("models.failed", message="It <broke>.") in ended[ChangePhase.FAILED]
-    assert ended[ChangePhase.CANCELLED] == both("models.cancelled")
+    ended = {phase: models.over(SwapStatus(phase, EngineConfig(), message="It <broke>."), "new", 3.2)["title"]
+             for phase in (SwapPhase.DONE, SwapPhase.FAILED, SwapPhase.CANCELLED)}  # fmt: skip
+    assert "<b>new</b>" in ended[SwapPhase.DONE] and "3 s" in ended[SwapPhase.DONE]
+    assert both("models.failed", message="It <broke>.") in ended[SwapPhase.FAILED]
+    assert ended[SwapPhase.CANCELLED] == both("models.cancelled")
 
 
 # -- the known pairs, and the frame
@@ -168,16 +168,16 @@ def test_what_came_of_it_is_said() -> None:
 
 def test_the_table_has_every_pair_and_says_what_is_free() -> None:
     shown = models.presets(Machine(free_mib=4096, gpu_free_mib=8000))
-    assert shown.count("<tr>") == len(PAIRS) + 1 and shown.count(both("models.chinese")) == sum(
-        p.chinese for p in PAIRS
+    assert shown.count("<tr>") == len(MODEL_PRESETS) + 1 and shown.count(both("models.chinese")) == sum(
+        p.chinese for p in MODEL_PRESETS
     )
-    for pair in PAIRS:
+    for pair in MODEL_PRESETS:
         assert f"pair.{pair.name}" in TEXT and models.size(pair.needs_mib) in shown
         for value in (pair.target, pair.drafter, pair.quant, pair.drafter_quant, pair.device):
             assert f'"{value}"' in shown
     assert both("models.free.gpu", free="7.8 GiB") in shown and both("models.free.memory", free="4.0 GiB") in shown
     assert shown.count(both("models.short")) == sum(
-        pair.needs_mib > (4096 if pair.device == "cpu" else 8000) for pair in PAIRS
+        pair.needs_mib > (4096 if pair.device == "cpu" else 8000) for pair in MODEL_PRESETS
     )
     assert both("models.free.no_gpu") in models.presets(Machine(free_mib=4096))
     assert both("models.free.unknown") in models.presets(Machine(free_mib=None))

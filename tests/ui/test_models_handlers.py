@@ -13,9 +13,9 @@ import pytest
 
 from engine.config import EngineConfig, Message
 from engine.preflight.check import Report
-from engine.preflight.diagnostics import found, worst
+from engine.preflight.diagnostics import diagnostic, worst
 from engine.serving.engine import State, Status
-from engine.serving.swap import ChangePhase
+from engine.serving.swap import SwapPhase
 from tests.fake_engine import FakeEngine
 from ui.chat.handlers import Handlers
 from ui.controls import Options
@@ -43,7 +43,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[EngineConfig]:
             "not_found": {"name": config.target},
             "memory_beside": {"needs": "9 GiB", "free": "8 GiB", "where": "memory"},
         }
-        findings = tuple(found(code, **values[code]) for name, code in codes.items() if name == config.target)
+        findings = tuple(diagnostic(code, **values[code]) for name, code in codes.items() if name == config.target)
         return Report(worst(findings), findings, None, None, 0.0, None, (), "ngram")
 
     monkeypatch.setattr(module, "check", check)
@@ -212,7 +212,7 @@ def test_what_fits_only_without_the_pair_in_use_is_loaded(pairs: Models, engine:
 
 
 def test_progress_is_told_to_everybody_and_a_cancel_leaves_the_old_pair(pairs: Models, engine: FakeEngine) -> None:
-    engine.hold_change = ChangePhase.LOADING
+    engine.hold_change = SwapPhase.LOADING
     ask(pairs, "load", number=1, wish=WISH)
     for session in ("s1", "s2"):
         change = ask(pairs, session=session)["change"]
@@ -232,7 +232,7 @@ def test_a_failure_is_said_with_what_is_kept(pairs: Models, engine: FakeEngine) 
 
 
 def test_a_second_change_is_refused_while_one_is_under_way(pairs: Models, engine: FakeEngine) -> None:
-    engine.hold_change = ChangePhase.LOADING
+    engine.hold_change = SwapPhase.LOADING
     ask(pairs, "load", number=1, wish=WISH)
     assert ask(pairs, "load", "s2", number=1, wish=WISH)["notice"] == both("models.busy")
     engine.gate.set()
@@ -245,9 +245,9 @@ def test_it_says_what_it_waits_for(pairs: Models, engine: FakeEngine) -> None:
     lives = [Live(), Live()]
     for live in lives:
         sessions.join(live)
-    engine.hold_change = ChangePhase.WAITING
+    engine.hold_change = SwapPhase.WAITING
     ask(pairs, "load", number=1, wish=WISH)
-    while engine.changes[-1].status().phase is not ChangePhase.WAITING:
+    while engine.changes[-1].status().phase is not SwapPhase.WAITING:
         threading.Event().wait(0.01)
     assert both("models.phase.waiting", count=2) in ask(pairs)["change"]["far"]
     for live in lives:
@@ -296,14 +296,14 @@ def test_served_nobody_learns_where_the_folder_is(served: Models, engine: FakeEn
 
 
 def test_served_a_change_is_called_off_only_by_whoever_asked_for_it(served: Models, engine: FakeEngine) -> None:
-    engine.hold_change = ChangePhase.LOADING
+    engine.hold_change = SwapPhase.LOADING
     ask(served, "load", number=1, wish={"target": "one.gguf"})
     assert not ask(served, session="s2")["change"]["mine"]
     ask(served, "cancel", "s2")
     assert ask(served)["change"]["going"]
     ask(served, "cancel")
     ended(engine)
-    assert engine.changes[-1].status().phase is ChangePhase.CANCELLED
+    assert engine.changes[-1].status().phase is SwapPhase.CANCELLED
 
 
 def test_visitors_are_forgotten_when_there_are_many(pairs: Models, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.serving.model_presets import PAIRS
+from engine.serving.model_presets import MODEL_PRESETS
 from ui.controls import Options
 from ui.models.names import MAX_NAME, NotAllowed, hidden, located, offered, spoken
 
@@ -70,7 +70,7 @@ def test_whatever_is_written_is_answered(shelf: Path, name: str) -> None:
         found = located(name, served(shelf))
     except NotAllowed:
         return
-    assert Path(found).exists() or found in {"auto", "ngram", "none"} | {pair.name for pair in PAIRS}
+    assert Path(found).exists() or found in {"auto", "ngram", "none"} | {pair.name for pair in MODEL_PRESETS}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need rights there")
@@ -89,7 +89,7 @@ def test_links_that_lead_out_are_as_good_as_missing(shelf: Path) -> None:
 
 
 def test_the_known_pairs_may_be_named_by_anybody() -> None:
-    for pair in PAIRS:
+    for pair in MODEL_PRESETS:
         for name in (pair.name, pair.target, pair.drafter):
             assert located(name, served(None)) == name
     assert [located(word, served(None)) for word in ("auto", "ngram", "none")] == ["auto", "ngram", "none"]

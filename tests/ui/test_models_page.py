@@ -11,8 +11,8 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.preflight.check import Report
-from engine.preflight.diagnostics import found, worst
-from engine.serving.swap import ChangePhase
+from engine.preflight.diagnostics import diagnostic, worst
+from engine.serving.swap import SwapPhase
 from tests.fake_engine import FakeEngine
 from tests.ui.conftest import Visit, until
 from tests.ui.test_accessibility import violations
@@ -33,8 +33,8 @@ def a_known_check(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def check(config: EngineConfig, **_: Any) -> Report:
         bad = "bad" in config.target
-        remark = found("no_chat_template", name=config.target)
-        findings = (found("not_found", name=config.target),) if bad else (remark,)
+        remark = diagnostic("no_chat_template", name=config.target)
+        findings = (diagnostic("not_found", name=config.target),) if bad else (remark,)
         parts = () if bad else (("target", 3000.0), ("drafter", 500.0), ("cache", 300.0), ("working", 200.0))
         return Report(worst(findings), findings, None, None, sum(mib for _, mib in parts), 8000.0, parts, "ngram")
 
@@ -145,7 +145,7 @@ def test_a_known_pair_fills_in_the_form(models: Visit) -> None:
 
 
 def test_a_load_from_the_button_to_the_new_pair(models: Visit, engine: FakeEngine) -> None:
-    engine.hold_change = ChangePhase.LOADING
+    engine.hold_change = SwapPhase.LOADING
     load(models, "owner/new")
     going(models)
     shown = models.page.inner_text(CHANGE)
@@ -160,7 +160,7 @@ def test_a_load_from_the_button_to_the_new_pair(models: Visit, engine: FakeEngin
 
 
 def test_cancelled_the_old_pair_is_still_there(models: Visit, engine: FakeEngine) -> None:
-    engine.hold_change = ChangePhase.LOADING
+    engine.hold_change = SwapPhase.LOADING
     load(models, "owner/new")
     going(models)
     models.page.focus("[data-action=models-cancel]")
@@ -177,7 +177,7 @@ def test_a_failure_says_what_happened_and_what_was_kept(models: Visit, engine: F
 
 
 def test_a_reload_finds_all_as_it_was(models: Visit, engine: FakeEngine) -> None:
-    engine.hold_change = ChangePhase.LOADING
+    engine.hold_change = SwapPhase.LOADING
     load(models, "owner/new")
     going(models)
     models.page.reload()
@@ -192,12 +192,12 @@ def test_a_reload_finds_all_as_it_was(models: Visit, engine: FakeEngine) -> None
 
 
 def test_a_closed_page_does_not_end_the_load(models: Visit, engine: FakeEngine) -> None:
-    engine.hold_change = ChangePhase.LOADING
+    engine.hold_change = SwapPhase.LOADING
     load(models, "owner/new")
     going(models)
     models.page.goto("about:blank")
     engine.gate.set()
-    until(lambda: engine.changes[0].status().phase is ChangePhase.DONE)
+    until(lambda: engine.changes[0].status().phase is SwapPhase.DONE)
 
 
 def test_pairs_that_were_used_can_be_used_again(models: Visit, engine: FakeEngine) -> None:
@@ -233,7 +233,7 @@ def test_every_open_page_hears_of_it_without_a_reload(engine: FakeEngine, launch
     chat.send("hello")
     chat.wait_turns(1)
     assert chat.page.locator("#gl-set-drafter [value=draft_model]").count() == 0
-    engine.hold_change = ChangePhase.STARTING
+    engine.hold_change = SwapPhase.STARTING
     load(models, "owner/new")
     going(models, "Starting")
     engine.drafters, engine.context_len = ("none", "ngram", "draft_model"), 4096
@@ -256,7 +256,7 @@ def test_every_open_page_hears_of_it_without_a_reload(engine: FakeEngine, launch
 def test_a_change_waits_for_a_reply_and_says_so(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
     url = launch_page(engine)
     chat, models = visit(url), opened(visit(url + "?tab=models"))
-    engine.hold_after, engine.hold_change = 3, ChangePhase.WAITING
+    engine.hold_after, engine.hold_change = 3, SwapPhase.WAITING
     chat.send("hello")
     chat.page.wait_for_selector(".turn[data-phase=running]")
     load(models, "owner/new")
@@ -324,7 +324,7 @@ def test_what_was_pressed_for_comes_into_view_and_the_focus_stays(models: Visit,
     check(models)
     models.page.wait_for_function(in_view, arg="[data-slot=models-card]")
     models.page.evaluate("() => (document.querySelector('#gl-models').scrollTop = 0)")
-    engine.hold_change = ChangePhase.LOADING
+    engine.hold_change = SwapPhase.LOADING
     models.page.focus("[data-action=models-load]")
     models.page.keyboard.press("Enter")
     going(models)
@@ -359,7 +359,7 @@ def test_nothing_is_hard_to_read_or_wider_than_the_screen(
     )
     if dark:
         page.page.click("[data-action=theme]")
-    engine.hold_change = ChangePhase.LOADING
+    engine.hold_change = SwapPhase.LOADING
     load(page, "owner/" + "a-long-name-" * 6)
     going(page)
     page.page.wait_for_selector(".report")

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from engine.config import DecodingParams, Rule
 from engine.events import Event, Finished, FinishReason, KReason, Round, RoundKind
 from engine.loading.loaded import DEQUANTISED, NF4_NOTE
-from engine.serving.engine import Facts, State, Status
-from engine.serving.load_pair import REENCODED
+from engine.serving.engine import State, Status
+from engine.serving.load_pair import CROSS_TOKENIZER
+from engine.serving.served_pair import Facts
 from engine.stats import Baseline, Summary, Tally
 from engine.text.tokenizer import NO_SYSTEM, NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, Script, play
@@ -132,7 +133,7 @@ def test_special_tokens_are_labelled_chips_in_both_languages() -> None:
 
 
 DEQUANTISED_NOTE = DEQUANTISED.format(name="{m}", origin="GGUF Q4_K_M", here="0.50", there="0.23")
-REENCODED_NOTE = REENCODED.format(drafter="a.b", target="c (d)")
+REENCODED_NOTE = CROSS_TOKENIZER.format(drafter="a.b", target="c (d)")
 
 
 @pytest.mark.parametrize("sentence", [NO_TEMPLATE, NO_SYSTEM, NF4_NOTE, DEQUANTISED_NOTE, REENCODED_NOTE])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.lab import Name, records
+from engine.lab import ExperimentName, records
 from engine.serving.engine import State, Status
 from tests.fake_engine import FakeEngine, measured
 from tests.ui.conftest import Standing, Visit, until
@@ -26,7 +26,10 @@ VISIT = Callable[..., Visit]
 @pytest.fixture(scope="module")
 def standing() -> Iterator[Standing]:
     """An app for this file alone, which knows a made-up reference machine."""
-    known = {name: replace(measured(name), machine=(("processor", "Reference CPU"), ("threads", "2"))) for name in Name}
+    known = {
+        name: replace(measured(name), machine=(("processor", "Reference CPU"), ("threads", "2")))
+        for name in ExperimentName
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "reference", lambda: known)
         made = Standing()
@@ -84,7 +87,7 @@ def answer(page: Visit, field: str, value: str) -> None:
 
 
 def test_until_one_is_run_the_reference_machine_speaks(when: Visit) -> None:
-    for name in Name:
+    for name in ExperimentName:
         source = says(when, name, "source")
         assert "Reference machine" in source and "Reference CPU" in source and "2025-01-02" in source
         assert says(when, name) and when.page.locator(of(name, "table")).count() >= 1
@@ -184,7 +187,7 @@ def test_results_can_be_saved(read: Visit, tmp_path: Path) -> None:
             read.page.click(of("rate", f"[data-form={form}]"))
         assert download.value.suggested_filename == f"greenlight rate 2025-01-02.{form}"
         download.value.save_as(tmp_path / form)
-    assert records.loads((tmp_path / "json").read_text("utf-8")) == (measured(Name.RATE),)
+    assert records.loads((tmp_path / "json").read_text("utf-8")) == (measured(ExperimentName.RATE),)
     assert (tmp_path / "csv").read_text("utf-8").startswith("experiment,series,x,")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.bench.options import add_drafter_options, add_model_options, engine_of, settings_of
 from engine.cli.options import tell
-from engine.cli.progress import Interruptible, Pace, marked
+from engine.cli.progress import Interruptible, TimeLeft, marked
 from engine.config import DecodingParams, Message
 from engine.errors import EngineError
 from engine.events import Event, Finished, FinishReason, Prefilled, Round
@@ -168,7 +168,7 @@ def attached(
     app = build_app(engine, options)
     _, url, _ = launch(app, options, server_name="127.0.0.1", prevent_thread_lock=True)
     played: list[tuple[Side, Side]] = []
-    pace = Pace(pairs, tell)
+    pace = TimeLeft(pairs, tell)
     try:
         with interruptible:
             for pair in range(pairs):

@@ -12,7 +12,8 @@ from typing import Literal, TypeVar
 from engine.config import DecodingParams
 from engine.errors import EngineError
 from engine.events import Finished, Prefilled
-from engine.serving.engine import Engine, Facts, State, Status
+from engine.serving.engine import Engine, State, Status
+from engine.serving.served_pair import Facts
 from engine.serving.stream import Stream
 from ui import controls
 from ui import updates as patches

@@ -12,7 +12,8 @@ from html import escape
 from math import ceil
 
 from engine.events import FinishReason
-from engine.serving.engine import Facts, State, Status
+from engine.serving.engine import State, Status
+from engine.serving.served_pair import Facts
 from engine.stats import Summary
 from ui.state import LOST, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn
 from ui.strings import LANGS, TEXT, text

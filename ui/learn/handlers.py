@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from engine.config import DecodingParams, Detail, Message, Rule, SamplingParams
 from engine.errors import EngineError
 from engine.events import Round
-from engine.lab.results import Failed, Name, Result, Step
+from engine.lab.results import ExperimentName, Failed, Result, Step
 from engine.serving.stream import Channel
 from engine.stats import Summary
 from ui.chat.handlers import Handlers
@@ -128,7 +128,7 @@ class Lessons:
     async def _bound(self, live: Live, wish: Mapping[str, Any]) -> AsyncGenerator[Said, None]:
         """Forward passes of more and more rows."""
         engine = self.handlers.engine
-        reports = await self.handlers.ask(live, lambda: engine.experiment(Name.ROWS))
+        reports = await self.handlers.ask(live, lambda: engine.experiment(ExperimentName.ROWS))
         async for some in _items(reports):
             for report in some[-1:]:
                 if isinstance(report, Failed):

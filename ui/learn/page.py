@@ -9,7 +9,7 @@ from html import escape
 
 from engine.errors import EngineError
 from engine.lab import records
-from engine.lab.results import Name, Result
+from engine.lab.results import ExperimentName, Result
 from ui.examples import EXAMPLES
 from ui.html.render import both, named
 from ui.inspect import inspector
@@ -97,7 +97,7 @@ def _token() -> str:
 
 
 def _bound() -> str:
-    reference = reference_of(Name.ROWS)
+    reference = reference_of(ExperimentName.ROWS)
     shown = bound(reference, reference=True) if reference else f'<p class="result">{both("learn.bound.none")}</p>'
     live = lesson("bound", "learn.bound.go", shown)
     return f"{_says('learn.step.bound.text')}{_says('learn.step.bound.more')}{live}"
@@ -107,7 +107,7 @@ def bound(result: Result, reference: bool) -> str:
     return f"{lesson_tables.passes(result.points)}{lesson_tables.origin(result, reference)}"
 
 
-def reference_of(name: Name) -> Result | None:
+def reference_of(name: ExperimentName) -> Result | None:
     """What the reference machine measured; None where that does not come with this copy."""
     try:
         return next((result for result in records.reference() if result.name is name), None)

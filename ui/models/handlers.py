@@ -28,11 +28,12 @@ from typing import Any
 
 from engine.config import DRAFTER_WORDS, EngineConfig
 from engine.errors import Busy, EngineError
-from engine.preflight.check import Report, Verdict, check
+from engine.preflight.check import Report, check
+from engine.preflight.diagnostics import FitLevel
 from engine.preflight.memory import this_machine
 from engine.serving.engine import State, Status
 from engine.serving.model_presets import resolved
-from engine.serving.swap import Change
+from engine.serving.swap import Swap
 from ui.chat.handlers import Handlers
 from ui.eta import Pace
 from ui.html.render import both
@@ -58,14 +59,14 @@ class Visitor:
     checking: bool = False
     card: str = ""
     notice: str = ""
-    closed: Change | None = None
+    closed: Swap | None = None
 
 
 @dataclass(slots=True)
 class Begun:
     """A change that was asked for here: by whom, and when it began and ended (seconds of one clock)."""
 
-    change: Change
+    change: Swap
     session: str
     who: str
     began_s: float
@@ -136,7 +137,7 @@ class Models:
 
     async def _load(self, config: EngineConfig, report: Report, session: str) -> str:
         """Begins the change. Returns why not, in words, or ""."""
-        if report.verdict is Verdict.CANNOT:
+        if report.verdict is FitLevel.CANNOT:
             return both("models.refused")
         try:
             change = await asyncio.to_thread(self.handlers.engine.change, config)

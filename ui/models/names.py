@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import DRAFTER_WORDS
-from engine.serving.model_presets import PAIRS
+from engine.serving.model_presets import MODEL_PRESETS
 from ui.controls import Options
 
 MOST_LISTED = 100
@@ -19,7 +19,7 @@ DEPTH = 3
 
 MAX_NAME = 400
 
-PRESETS = frozenset(name for pair in PAIRS for name in (pair.name, pair.target, pair.drafter))
+PRESETS = frozenset(name for pair in MODEL_PRESETS for name in (pair.name, pair.target, pair.drafter))
 """Names that stand in the table of pairs, which anybody may load."""
 
 

@@ -7,13 +7,13 @@ from html import escape
 from typing import Any
 
 from engine.config import COMPUTE, DEVICES, DRAFTER_WORDS, QUANTS, EngineConfig
-from engine.preflight.check import Finding, Report, Verdict
-from engine.preflight.diagnostics import worst_first
-from engine.preflight.headers import Headers
+from engine.preflight.check import Report
+from engine.preflight.diagnostics import Diagnostic, FitLevel, worst_first
 from engine.preflight.memory import Machine
-from engine.serving.engine import Facts
-from engine.serving.model_presets import PAIRS, Pairing
-from engine.serving.swap import ChangePhase, ChangeStatus
+from engine.preflight.model_info import ModelInfo
+from engine.serving.model_presets import MODEL_PRESETS, ModelPreset
+from engine.serving.served_pair import Facts
+from engine.serving.swap import SwapPhase, SwapStatus
 from ui.controls import Options
 from ui.eta import left
 from ui.html.render import both, icon, name
@@ -21,9 +21,9 @@ from ui.models import names as model_names
 from ui.strings import LANGS, TEXT, Lang, text
 
 MARKS = {
-    Verdict.FITS: '<path d="m3 8.5 3.5 3.5L13 4.5"/>',
-    Verdict.SLOW: '<circle cx="8" cy="8" r="5.5"/><path d="M8 4.5V8l2.5 2"/>',
-    Verdict.CANNOT: '<path d="m4 4 8 8M12 4l-8 8"/>',
+    FitLevel.FITS: '<path d="m3 8.5 3.5 3.5L13 4.5"/>',
+    FitLevel.SLOW: '<circle cx="8" cy="8" r="5.5"/><path d="M8 4.5V8l2.5 2"/>',
+    FitLevel.CANNOT: '<path d="m4 4 8 8M12 4l-8 8"/>',
 }
 
 CHOICES = {"quant": QUANTS, "drafter_quant": QUANTS, "device": DEVICES, "drafter_device": DEVICES, "compute": COMPUTE}
@@ -62,8 +62,12 @@ def _served(options: Options) -> str:
 
 def _form(options: Options) -> str:
     known = model_names.offered(options)
-    targets = [pair.name for pair in PAIRS] + [pair.target for pair in PAIRS if pair.target != pair.name] + list(known)
-    drafters = [*DRAFTER_WORDS, *(pair.drafter for pair in PAIRS if pair.drafter not in DRAFTER_WORDS), *known]
+    targets = (
+        [pair.name for pair in MODEL_PRESETS]
+        + [pair.target for pair in MODEL_PRESETS if pair.target != pair.name]
+        + list(known)
+    )
+    drafters = [*DRAFTER_WORDS, *(pair.drafter for pair in MODEL_PRESETS if pair.drafter not in DRAFTER_WORDS), *known]
     served = ".served" if options.served else ""
     more = "".join(_select(field) for field in ("drafter_device", "compute"))
     return (
@@ -192,7 +196,7 @@ def _who(report: Report) -> str:
     return f'<ul class="headers">{"".join(f"<li>{line}</li>" for line in lines)}</ul>'
 
 
-def _headers(headers: Headers) -> str:
+def _headers(headers: ModelInfo) -> str:
     title = both("drafter.head") if headers.head is not None and headers.name == "head" else escape(headers.name)
     parts = [f"<b>{title}</b>", escape(headers.kind)]
     if headers.parameters:
@@ -211,11 +215,11 @@ def counted(count: int) -> str:
     return f"{count / 1e6:.0f}M" if count >= 10**6 else str(count)
 
 
-def _findings(findings: tuple[Finding, ...]) -> str:
+def _findings(findings: tuple[Diagnostic, ...]) -> str:
     return f'<ul class="findings">{"".join(map(_finding, worst_first(findings)))}</ul>' if findings else ""
 
 
-def _finding(finding: Finding) -> str:
+def _finding(finding: Diagnostic) -> str:
     advice = _said(f"check.{finding.code}.try", finding.advice, finding)
     tried = f'<p class="try"><b>{both("models.try")}</b> {advice}</p>' if advice else ""
     return (
@@ -224,7 +228,7 @@ def _finding(finding: Finding) -> str:
     )
 
 
-def _said(key: str, english: str, finding: Finding) -> str:
+def _said(key: str, english: str, finding: Diagnostic) -> str:
     """In both languages where there are words for it, else as the engine put it."""
     if not english or key not in TEXT:
         return escape(english)
@@ -232,7 +236,7 @@ def _said(key: str, english: str, finding: Finding) -> str:
     return "".join(f'<span class="{lang}" lang="{lang}">{said[lang]}</span>' for lang in LANGS)
 
 
-def _values(finding: Finding, lang: Lang) -> dict[str, str]:
+def _values(finding: Diagnostic, lang: Lang) -> dict[str, str]:
     """What a finding is filled in with; the few words among them in that language."""
     worded = {value: f"check.word.{value}" for _, value in finding.values}
     return {name: text(worded[value], lang) if worded[value] in TEXT else value for name, value in finding.values}
@@ -268,12 +272,12 @@ def _part(part: str) -> str:
 # ---- a change
 
 
-def going(status: ChangeStatus, who: str, seconds: float, left_s: float | None, writing: int) -> dict[str, Any]:
+def going(status: SwapStatus, who: str, seconds: float, left_s: float | None, writing: int) -> dict[str, Any]:
     """How far a change is, for the places of the frame. who: the new pair, as HTML; writing: replies that it waits for."""
-    waits = status.phase is ChangePhase.WAITING
+    waits = status.phase is SwapPhase.WAITING
     key = "models.phase.waiting.none" if waits and not writing else f"models.phase.{status.phase.value}"
     doing = both(key, **({"count": writing} if waits and writing else {}))
-    if status.step and f"load.{status.step}" in TEXT and status.phase is ChangePhase.LOADING:
+    if status.step and f"load.{status.step}" in TEXT and status.phase is SwapPhase.LOADING:
         doing = both(f"load.{status.step}")
     share = "" if status.fraction is None else f" {status.fraction * 100:.0f} %"
     rest = [both("models.so_far", seconds=f"{seconds:.0f}"), *([] if left_s is None else [left(left_s)])]
@@ -285,11 +289,11 @@ def going(status: ChangeStatus, who: str, seconds: float, left_s: float | None, 
     }  # fmt: skip
 
 
-def over(status: ChangeStatus, who: str, seconds: float) -> dict[str, Any]:
+def over(status: SwapStatus, who: str, seconds: float) -> dict[str, Any]:
     """What came of a change."""
-    if status.phase is ChangePhase.DONE:
+    if status.phase is SwapPhase.DONE:
         said = _retitled("models.done", who, seconds=f"{seconds:.0f}")
-    elif status.phase is ChangePhase.FAILED:
+    elif status.phase is SwapPhase.FAILED:
         said = f'<span class="error">{both("models.failed", message=status.message)}</span>'
     else:
         said = both("models.cancelled")
@@ -315,11 +319,11 @@ def _retitled(key: str, who: str, **values: object) -> str:
 def presets(machine: Machine | None) -> str:
     """The table of pairs. machine: what is free here, None until that is known."""
     heads = "".join(f"<th>{both(f'models.col.{column}')}</th>" for column in ("pair", "needs", "free"))
-    rows = "".join(_preset(pair, machine) for pair in PAIRS)
+    rows = "".join(_preset(pair, machine) for pair in MODEL_PRESETS)
     return f'<table class="known"><thead><tr>{heads}<th><span class="unseen">{both("models.use")}</span></th></tr></thead><tbody>{rows}</tbody></table>'
 
 
-def _preset(pair: Pairing, machine: Machine | None) -> str:
+def _preset(pair: ModelPreset, machine: Machine | None) -> str:
     key = f"pair.{pair.name}"
     title = both(key) if key in TEXT else escape(pair.name)
     chinese = f' <span class="tag">{both("models.chinese")}</span>' if pair.chinese else ""
@@ -343,7 +347,7 @@ def _quantised(quant: str) -> str:
     return "" if quant == "auto" else f", {escape(quant)}"
 
 
-def _free(pair: Pairing, machine: Machine | None) -> tuple[str, bool]:
+def _free(pair: ModelPreset, machine: Machine | None) -> tuple[str, bool]:
     """What is free for it here, and whether that is too little."""
     if machine is None:
         return "", False

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from engine.config import DecodingParams
 from engine.events import Event, Finished, FinishReason
-from engine.serving.engine import Facts
+from engine.serving.served_pair import Facts
 from ui.state import About, Phase, Reply, Turn, advance, written_by
 
 CAPACITY = 100

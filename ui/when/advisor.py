@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import pairwise
 from math import exp, log
 
-from engine.lab import Kind, Name, Point, Result
+from engine.lab import ExperimentName, Point, Result, TextKind
 from ui.html.render import speed
 from ui.when import conclusions as lab
 from ui.when.conclusions import Gain, Sentence, Word, times
@@ -43,14 +43,19 @@ class Goal(StrEnum):
     THROUGHPUT = "throughput"
 
 
-_SERIES_OF_K = {Kind.CODE: Kind.CODE, Kind.COPY: Kind.SUMMARY, Kind.SUMMARY: Kind.SUMMARY, Kind.RAG: Kind.SUMMARY}
+_SERIES_OF_K = {
+    TextKind.CODE: TextKind.CODE,
+    TextKind.COPY: TextKind.SUMMARY,
+    TextKind.SUMMARY: TextKind.SUMMARY,
+    TextKind.RAG: TextKind.SUMMARY,
+}
 """Of the experiment on K, which has fewer kinds of text; all others are nearest to a chat."""
 
-KINDS = (Kind.CHAT, Kind.RAG, Kind.SUMMARY, Kind.CODE, Kind.COPY, Kind.POEM)
+KINDS = (TextKind.CHAT, TextKind.RAG, TextKind.SUMMARY, TextKind.CODE, TextKind.COPY, TextKind.POEM)
 """What a reader may answer. A choice among letters is a matter of length."""
 
 
-COPIES = (Kind.COPY, Kind.SUMMARY, Kind.RAG)
+COPIES = (TextKind.COPY, TextKind.SUMMARY, TextKind.RAG)
 """Text that repeats its prompt, which an n-gram drafter finds there."""
 
 
@@ -76,17 +81,17 @@ class Answers:
     goal: Goal = Goal.LATENCY
     busy: bool = False
     memory: bool = True
-    kind: Kind = Kind.CHAT
+    kind: TextKind = TextKind.CHAT
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The latest result of each experiment, and which of them are the reader's own."""
 
-    results: Mapping[Name, Result]
-    own: frozenset[Name] = frozenset()
+    results: Mapping[ExperimentName, Result]
+    own: frozenset[ExperimentName] = frozenset()
 
-    def points(self, name: Name) -> Sequence[Point]:
+    def points(self, name: ExperimentName) -> Sequence[Point]:
         return self.results[name].points if name in self.results else ()
 
 
@@ -96,7 +101,7 @@ class Reason:
 
     side: Side
     sentence: Sentence
-    experiment: Name | None = None
+    experiment: ExperimentName | None = None
     own: bool | None = None
 
 
@@ -170,28 +175,35 @@ def rules(answers: Answers, evidence: Evidence) -> tuple[Rule, ...]:
 
 def by_length(answers: Answers, evidence: Evidence) -> Reason:
     """The speed-up of whole requests of about that length: their first token is not sooner, so the rest must make up for it."""
-    points = evidence.points(Name.LENGTH)
+    points = evidence.points(ExperimentName.LENGTH)
     found = [lab.gain(p) for name in lab.names(points) for p in lab.series(points, name)]
     values: dict[str, object] = {"tokens": answers.tokens}
     if (here := _between(found, answers.tokens)) is None:
         short = answers.tokens <= MANY
         return Reason(
-            Side.AGAINST if short else Side.FOR, Sentence(f"advise.said.{'short' if short else 'long'}"), Name.LENGTH
+            Side.AGAINST if short else Side.FOR,
+            Sentence(f"advise.said.{'short' if short else 'long'}"),
+            ExperimentName.LENGTH,
         )
     values["gain"] = times(here.y)
     side = Side.AGAINST if here.y < WORTH else Side.FOR if here.pays else Side.UNCLEAR
-    return Reason(side, Sentence(f"advise.why.length.{side.value}", values), Name.LENGTH, Name.LENGTH in evidence.own)
+    return Reason(
+        side,
+        Sentence(f"advise.why.length.{side.value}", values),
+        ExperimentName.LENGTH,
+        ExperimentName.LENGTH in evidence.own,
+    )
 
 
 def by_load(answers: Answers, evidence: Evidence) -> Reason:
     """Tokens a second with so many at once; of a saturated machine what the largest load that was measured shows."""
-    points = evidence.points(Name.RATE)
+    points = evidence.points(ExperimentName.RATE)
     found = lab.gains(points, lab.guessing(points))
     here = (found[-1] if found else None) if answers.busy else _between(found, answers.users)
     if here is None:
         many = answers.busy or answers.users >= MANY
         side = Side.AGAINST if many else Side.FOR if answers.users <= FEW else Side.UNCLEAR
-        return Reason(side, Sentence(f"advise.said.load.{side.value}", {"users": answers.users}), Name.RATE)
+        return Reason(side, Sentence(f"advise.said.load.{side.value}", {"users": answers.users}), ExperimentName.RATE)
     side = Side.FOR if here.pays else Side.AGAINST if here.clear else Side.UNCLEAR
     if answers.busy and side is Side.FOR:
         side = Side.UNCLEAR  # a machine that is full is busier than anything that was measured
@@ -205,7 +217,7 @@ def by_load(answers: Answers, evidence: Evidence) -> Reason:
         if side is Side.AGAINST
         else Sentence(key, values)
     )
-    return Reason(side, reason, Name.RATE, Name.RATE in evidence.own)
+    return Reason(side, reason, ExperimentName.RATE, ExperimentName.RATE in evidence.own)
 
 
 def by_goal(answers: Answers, evidence: Evidence) -> Reason:
@@ -214,25 +226,25 @@ def by_goal(answers: Answers, evidence: Evidence) -> Reason:
 
 def _latency(evidence: Evidence) -> Reason:
     """What a reader waits for: the time between tokens."""
-    points = evidence.points(Name.LENGTH)
+    points = evidence.points(ExperimentName.LENGTH)
     found = [(p.x, value) for p in points if (value := lab.extra(p, "decode_speedup")) and p.x > 1]
     if not found:
-        return Reason(Side.FOR, Sentence("advise.said.latency"), Name.LENGTH)
+        return Reason(Side.FOR, Sentence("advise.said.latency"), ExperimentName.LENGTH)
     gain = max(found)[1]
     first = lab.ttft_s(points)
     values = {"gain": times(gain)} | ({} if first is None else {"plain": lab.ms(first[0]), "spec": lab.ms(first[1])})
     side = Side.FOR if gain >= WORTH else Side.AGAINST if gain < 1 else Side.UNCLEAR
     key = f"advise.why.latency.{side.value}" if side is not Side.FOR or first is None else "advise.why.latency.for.ttft"
-    return Reason(side, Sentence(key, values), Name.LENGTH, Name.LENGTH in evidence.own)
+    return Reason(side, Sentence(key, values), ExperimentName.LENGTH, ExperimentName.LENGTH in evidence.own)
 
 
 def _throughput(evidence: Evidence) -> Reason:
     """The most tokens a second at any load, plain against guessing."""
-    points = evidence.points(Name.RATE)
+    points = evidence.points(ExperimentName.RATE)
     plain = lab.series(points, "plain")
     others = lab.series(points, lab.guessing(points))
     if not plain or not others:
-        return Reason(Side.AGAINST, Sentence("advise.said.throughput"), Name.RATE)
+        return Reason(Side.AGAINST, Sentence("advise.said.throughput"), ExperimentName.RATE)
     best, rival = (max(some, key=lambda p: p.y) for some in (plain, others))
     values = {
         "plain": speed(best.y),
@@ -242,29 +254,41 @@ def _throughput(evidence: Evidence) -> Reason:
     }
     most, least = (best.y if best.high is None else best.high), (rival.y if rival.low is None else rival.low)
     side = Side.FOR if least > most else Side.AGAINST
-    return Reason(side, Sentence(f"advise.why.throughput.{side.value}", values), Name.RATE, Name.RATE in evidence.own)
+    return Reason(
+        side,
+        Sentence(f"advise.why.throughput.{side.value}", values),
+        ExperimentName.RATE,
+        ExperimentName.RATE in evidence.own,
+    )
 
 
 def by_memory_movement(_: Answers, evidence: Evidence) -> Reason:
     """Whether checking is nearly free, since the weights are moved once either way."""
-    cost = lab.row_cost(evidence.points(Name.ROWS))
+    cost = lab.row_cost(evidence.points(ExperimentName.ROWS))
     if cost is None:
-        return Reason(Side.FOR, Sentence("advise.said.memory"), Name.ROWS)
+        return Reason(Side.FOR, Sentence("advise.said.memory"), ExperimentName.ROWS)
     one, more, rows, clear = cost
     side = Side.FOR if more <= CHEAP * one else Side.UNCLEAR
     values = {"guesses": rows - 1, "cost": times(more / one)}
     key = f"advise.why.memory.{side.value}" if clear else "advise.why.memory.for.same"
-    return Reason(side if clear else Side.FOR, Sentence(key, values), Name.ROWS, Name.ROWS in evidence.own)
+    return Reason(
+        side if clear else Side.FOR, Sentence(key, values), ExperimentName.ROWS, ExperimentName.ROWS in evidence.own
+    )
 
 
 def by_text(answers: Answers, evidence: Evidence) -> Reason | None:
     """How well such text can be guessed; None where that was not measured, for then nobody knows."""
-    here = lab.kinds(evidence.points(Name.TEXT)).get(answers.kind.value)
+    here = lab.kinds(evidence.points(ExperimentName.TEXT)).get(answers.kind.value)
     if here is None:
         return None
     side = Side.FOR if here.pays else Side.AGAINST if here.clear else Side.UNCLEAR
     values = {"kind": Word(f"lab.series.{answers.kind.value}"), "gain": times(here.y)}
-    return Reason(side, Sentence(f"advise.why.text.{side.value}", values), Name.TEXT, Name.TEXT in evidence.own)
+    return Reason(
+        side,
+        Sentence(f"advise.why.text.{side.value}", values),
+        ExperimentName.TEXT,
+        ExperimentName.TEXT in evidence.own,
+    )
 
 
 def _between(found: Sequence[Gain], x: float) -> Gain | None:
@@ -291,7 +315,7 @@ def commands(answers: Answers, evidence: Evidence, verdict: Verdict) -> tuple[Co
     """vLLM's command lines: plain where nothing is to be gained, else with the drafters that there is memory for."""
     if verdict is Verdict.NO:
         return (Command("none", f"vllm serve {MODEL}"),)
-    best = lab.best_k(evidence.points(Name.K), _SERIES_OF_K.get(answers.kind, Kind.CHAT))
+    best = lab.best_k(evidence.points(ExperimentName.K), _SERIES_OF_K.get(answers.kind, TextKind.CHAT))
     k = best[0] if best else USUAL_K
     ngram = Command("ngram", _serve(method="ngram", num_speculative_tokens=k, prompt_lookup_min=2, prompt_lookup_max=4))
     head = Command("head", _serve(method="eagle3", model=HEAD, num_speculative_tokens=k))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from urllib.parse import quote
 
-from engine.lab import MEASURED, PLAIN, PREDICTED, Name, Point, Result
+from engine.lab import MEASURED, PLAIN, PREDICTED, ExperimentName, Point, Result
 from ui.charts import figures
 from ui.charts.figures import Figure, Mark
 from ui.charts.reply import Chart, plotly_script, table
@@ -16,9 +16,9 @@ from ui.strings import LANGS, TEXT, text
 from ui.strings.glossary import link
 from ui.when import conclusions as lab
 
-NAMES: Mapping[Name, tuple[str, ...]] = {
-    Name.RATE: ("rate", "each"), Name.LENGTH: ("length", "ttft"), Name.K: ("k",), Name.TEMPERATURE: ("temperature",),
-    Name.TEXT: ("text",), Name.ROWS: ("rows",),
+NAMES: Mapping[ExperimentName, tuple[str, ...]] = {
+    ExperimentName.RATE: ("rate", "each"), ExperimentName.LENGTH: ("length", "ttft"), ExperimentName.K: ("k",), ExperimentName.TEMPERATURE: ("temperature",),
+    ExperimentName.TEXT: ("text",), ExperimentName.ROWS: ("rows",),
 }  # fmt: skip
 """The charts of each experiment."""
 
@@ -52,7 +52,7 @@ def charts(result: Result) -> dict[str, Chart]:
     }
 
 
-def section(name: Name, numbers: Mapping[str, str]) -> str:
+def section(name: ExperimentName, numbers: Mapping[str, str]) -> str:
     """The fixed part: a figure for each chart of an experiment, with `numbers` in their places for who has no script.
 
     Plotly's address is relative to the page, so that it holds behind a path prefix too.

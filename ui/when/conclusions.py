@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import exp, isfinite, log
 from statistics import fmean, median
 
-from engine.lab import MEASURED, PLAIN, PREDICTED, SPECULATIVE, Name, Point, Result
+from engine.lab import MEASURED, PLAIN, PREDICTED, SPECULATIVE, ExperimentName, Point, Result
 from ui.html.render import speed
 from ui.strings import LANGS, TEXT, Lang, text
 
@@ -371,6 +371,6 @@ def _rows(points: Sequence[Point]) -> tuple[Sentence, ...]:
     return said, Sentence("lab.rows.knee", {"rows": round(at), "floor": f"{extra(last, 'floor_ms') or 0:.1f}"})
 
 
-_CONCLUSIONS: Mapping[Name, Callable[[Sequence[Point]], tuple[Sentence, ...]]] = {
-    Name.RATE: _rate, Name.LENGTH: _length, Name.K: _k, Name.TEMPERATURE: _temperature, Name.TEXT: _text, Name.ROWS: _rows,
+_CONCLUSIONS: Mapping[ExperimentName, Callable[[Sequence[Point]], tuple[Sentence, ...]]] = {
+    ExperimentName.RATE: _rate, ExperimentName.LENGTH: _length, ExperimentName.K: _k, ExperimentName.TEMPERATURE: _temperature, ExperimentName.TEXT: _text, ExperimentName.ROWS: _rows,
 }  # fmt: skip

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.errors import Busy, EngineError, InvalidParams, NotReady
-from engine.lab import Failed, Name, Report, Result, Step, records
+from engine.lab import ExperimentName, Failed, Report, Result, Step, records
 from engine.lab.catalog import DEFAULTS
 from engine.lab.reports import Reports
 from ui.chat.handlers import Handlers
@@ -46,7 +46,7 @@ CAPACITY = 200
 class Visitor:
     """What is kept for somebody: results, and the keys of the latest runs that have ended."""
 
-    results: dict[Name, Result] = field(default_factory=dict)
+    results: dict[ExperimentName, Result] = field(default_factory=dict)
     over: deque[str] = field(default_factory=lambda: deque(maxlen=8))
 
 
@@ -94,13 +94,13 @@ class Labs:
             self._live.pop(session, None)
             self._visitor(session).over.append(key)
 
-    async def _ask(self, live: Live, name: Name, prompt: object) -> Reports:
+    async def _ask(self, live: Live, name: ExperimentName, prompt: object) -> Reports:
         own = readable(prompt)[: when.MAX_PROMPT] if name is when.PROMPTED else ""
         engine = self.handlers.engine
         return await self.handlers.ask(live, lambda: engine.experiment(name, prompts=(own,) if own else ()))
 
     async def _follow(
-        self, live: Live, reports: Reports, session: str, key: str, name: Name
+        self, live: Live, reports: Reports, session: str, key: str, name: ExperimentName
     ) -> AsyncGenerator[Patch, None]:
         """Messages until it has ended; in between not too often, since each takes the processor from what is measured."""
         told = 0.0
@@ -115,7 +115,7 @@ class Labs:
                 told = time.monotonic()
             await asyncio.sleep(GLANCE_S)
 
-    def _said(self, session: str, key: str, name: Name, report: Report | None) -> Patch:
+    def _said(self, session: str, key: str, name: ExperimentName, report: Report | None) -> Patch:
         if isinstance(report, Failed):
             return _told(key, name, running=False, notice=both("lab.failed", message=report.message))
         if not isinstance(report, Result):
@@ -178,11 +178,11 @@ def _text(said: object) -> str:
     return said[:MAX_KEY] if isinstance(said, str) else ""
 
 
-def _name(said: object) -> Name | None:
-    return next((name for name in Name if name.value == said), None)
+def _name(said: object) -> ExperimentName | None:
+    return next((name for name in ExperimentName if name.value == said), None)
 
 
-def _told(key: str, name: Name, **said: object) -> Patch:
+def _told(key: str, name: ExperimentName, **said: object) -> Patch:
     return numbered({"lab": {"key": key, "name": name.value} | said})
 
 

@@ -13,7 +13,7 @@ from math import ceil
 from typing import Any
 
 from engine.errors import EngineError
-from engine.lab import Name, Result, Step, records
+from engine.lab import ExperimentName, Result, Step, records
 from ui.charts.reply import table
 from ui.eta import left
 from ui.html.render import both, copy_button, named, translated
@@ -24,19 +24,26 @@ from ui.when.advisor import KINDS, Advice, Answers, Evidence, Goal, Reason, Rule
 
 log = logging.getLogger(__name__)
 
-ORDER = (Name.RATE, Name.LENGTH, Name.K, Name.TEXT, Name.TEMPERATURE, Name.ROWS)
+ORDER = (
+    ExperimentName.RATE,
+    ExperimentName.LENGTH,
+    ExperimentName.K,
+    ExperimentName.TEXT,
+    ExperimentName.TEMPERATURE,
+    ExperimentName.ROWS,
+)
 
 TOKENS = (advisor.SHORT, 16, 64, advisor.LONG)
 USERS = (1, 2, 4, 8, 16, 32)
 
-PROMPTED = Name.K
+PROMPTED = ExperimentName.K
 """The experiment that takes a prompt of the reader's own."""
 
 MAX_PROMPT = 20_000
 
 
 @cache
-def reference() -> Mapping[Name, Result]:
+def reference() -> Mapping[ExperimentName, Result]:
     """What the reference machine measured; nothing where the file is missing or damaged, which is logged and said in the page."""
     try:
         return {result.name: result for result in records.reference()}
@@ -145,11 +152,11 @@ def _from(reason: Reason) -> str:
     return f'<span class="from">{both(f"advise.from.{source}")} · {_link(reason.experiment)}</span>'
 
 
-def _link(name: Name) -> str:
+def _link(name: ExperimentName) -> str:
     return f'<a href="#gl-lab-{name.value}" data-lab-link="{name.value}">{both("advise.measure")}<span class="unseen">: {both(f"lab.{name.value}.name")}</span></a>'
 
 
-def _jump(name: Name) -> str:
+def _jump(name: ExperimentName) -> str:
     return (
         f'<a class="pick" href="#gl-lab-{name.value}" data-lab-link="{name.value}">{both(f"lab.{name.value}.name")}</a>'
     )
@@ -171,7 +178,7 @@ def rules(found: tuple[Rule, ...]) -> str:
 # ---- the lab
 
 
-def _experiment(name: Name, result: Result | None) -> str:
+def _experiment(name: ExperimentName, result: Result | None) -> str:
     found = None if result is None else shown(result, own=False)
     numbers = {} if found is None else {chart: made["html"] for chart, made in found["charts"].items()}
     acts = "".join(
@@ -207,7 +214,7 @@ def shown(result: Result, own: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def so_far(name: Name, step: Step) -> dict[str, Any]:
+def so_far(name: ExperimentName, step: Step) -> dict[str, Any]:
     """An experiment that runs: its points without a conclusion."""
     drawn = lab_charts.charts(Result(name, step.points, (), "", 0.0))
     return {"version": f"so far {step.done}", "own": True, "source": both("lab.partial"), "says": "", "charts": drawn}

@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.config import SamplingParams
 from engine.networks.attention import Span, keep_features
 from engine.networks.model import Model
-from engine.train.batch import CIRCLE, LONGEST_PERIOD, Spoken, Talk, Turn, play, turns_in_circles
+from engine.train.batch import CIRCLE, LONGEST_PERIOD, BatchTurn, Spoken, Talk, play, turns_in_circles
 from tests.fakes import FakeNetwork, hashed_logits
 
 VOCAB, STOP = 40, 39
@@ -40,7 +40,7 @@ def hidden_of(layer: int, token_ids: Tensor, positions: Tensor) -> Tensor:
 
 
 def single(ids: Sequence[int], limit: int = 20, params: SamplingParams = GREEDY) -> Talk:
-    yield Turn(tuple(ids), limit, params)
+    yield BatchTurn(tuple(ids), limit, params)
 
 
 def played(talks: Sequence[Talk], batch: int = 4, layers: Sequence[int] = (), context: int = 512) -> list[Spoken]:
@@ -84,9 +84,9 @@ def test_a_talk_goes_on_with_what_was_said_and_only_kept_turns_come_out() -> Non
     heard: list[list[int]] = []
 
     def two_turns() -> Talk:
-        first = yield Turn((1, 2), 5, GREEDY, kept=False)
+        first = yield BatchTurn((1, 2), 5, GREEDY, kept=False)
         heard.append(first)
-        second = yield Turn((1, 2, *first, 7), 9, GREEDY)
+        second = yield BatchTurn((1, 2, *first, 7), 9, GREEDY)
         heard.append(second)
 
     found = played([two_turns()], layers=LAYERS)

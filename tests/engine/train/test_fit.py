@@ -21,14 +21,24 @@ from engine.heads.format import HeadFile, read_head
 from engine.heads.load import load_head
 from engine.heads.torch_head import TorchHead
 from engine.loading.load import load
-from engine.loading.source import Place
-from engine.networks.kv_cache import Cache
+from engine.loading.source import ModelSource
+from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
 from engine.train import fit
 from engine.train.__main__ import main
 from engine.train.dialogues import Dialogue, append_dialogues
 from engine.train.features import FeatureStore, default_layers, fill
-from engine.train.fit import HELD_OUT, Recipe, Run, batches, draft_ids, example, first_weights, held_out, thinned
+from engine.train.fit import (
+    HELD_OUT,
+    Recipe,
+    TrainingRun,
+    batches,
+    draft_ids,
+    example,
+    first_weights,
+    held_out,
+    thinned,
+)
 from engine.train.network import Example, loss
 from engine.train.target import read_target
 from tests.engine import tokenisers
@@ -95,7 +105,7 @@ def parts(folder: Path, tmp_path: Path) -> SimpleNamespace:
     dialogues = [d for d in dialogues if held_out(d)][:2] + [d for d in dialogues if not held_out(d)][:14]
     store = FeatureStore(tmp_path / "features", "tiny", FEATURES, HIDDEN)
     fill(store, Model(loaded.network, loaded.context_len), dialogues, lambda done, total: None)
-    return SimpleNamespace(store=store, target=read_target(Place(folder, "tiny", "safetensors")), loaded=loaded)
+    return SimpleNamespace(store=store, target=read_target(ModelSource(folder, "tiny", "safetensors")), loaded=loaded)
 
 
 def only_llama(folder: Path) -> None:
@@ -110,11 +120,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit, "perf_counter", lambda: next(looks) / 2)
 
 
-def a_run(parts: SimpleNamespace, folder: Path, updates: int, **recipe: Any) -> Run:
+def a_run(parts: SimpleNamespace, folder: Path, updates: int, **recipe: Any) -> TrainingRun:
     folder.mkdir(exist_ok=True)
     begin = recipe.pop("begin", None)
     settings = {"batch": 45, "draft_vocab": 64, "rate": 1e-2} | recipe
-    return Run(folder, [parts.store], parts.target, Recipe(minutes=updates / 120, **settings), "tiny", [2], begin)
+    return TrainingRun(
+        folder, [parts.store], parts.target, Recipe(minutes=updates / 120, **settings), "tiny", [2], begin
+    )
 
 
 def test_one_dialogue_in_so_many_is_held_out_and_it_is_the_same_one_in_every_run() -> None:
@@ -153,7 +165,7 @@ def test_the_head_begins_as_the_targets_last_layer(parts: SimpleNamespace) -> No
     """Over the same rows: the half that reads the embedding is zero, and so is what reads the other features."""
     target = parts.target
     ids = [int(i) for i in torch.randint(0, VOCABULARY, (30,), generator=torch.Generator().manual_seed(5))]
-    cache = Cache(FEATURES)
+    cache = KVCache(FEATURES)
     [logits] = Model(parts.loaded.network, 256).forward([Request(ids, 30, cache)])
     features = cache.features(0, 30)
     config = HeadConfig(replace(target.shape, layers=1), VOCABULARY, FEATURES[:-1])
@@ -162,7 +174,7 @@ def test_the_head_begins_as_the_targets_last_layer(parts: SimpleNamespace) -> No
         config, weights, torch.arange(VOCABULARY), lambda i: target.embedding[i], torch.device("cpu"), torch.float32
     )
     with torch.inference_mode():
-        state = head.run(torch.tensor(ids[1:]), head.join(features[:-1, :-1]), 0, Cache())
+        state = head.run(torch.tensor(ids[1:]), head.join(features[:-1, :-1]), 0, KVCache())
         torch.testing.assert_close(state, features[:-1, -1], atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(head.logits(state), logits[:-1], atol=1e-3, rtol=1e-3)
         assert not torch.allclose(state, features[:-1, -2], atol=0.1), "the layer does something"
@@ -177,7 +189,7 @@ def test_the_first_weights_belong_to_nobody_else(parts: SimpleNamespace, tmp_pat
     assert 2 in run.ids.tolist()
 
 
-def evaluated(run: Run) -> float:
+def evaluated(run: TrainingRun) -> float:
     with torch.no_grad():
         return float(loss(run.trainee.chains([example(*pair) for pair in run.train], 3), 0.8))
 
@@ -203,11 +215,11 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(
     assert 2 * len(list(whole.epoch())) < 14, "more than one epoch"
     whole.progress.epoch = whole.progress.place = 0
     whole.go(lambda line: None)
-    update = Run.update
+    update = TrainingRun.update
     for at in stops:
         run = a_run(parts, tmp_path / "run", 14)
 
-        def interrupted(self: Run, batch: Any, at: int = at) -> float:
+        def interrupted(self: TrainingRun, batch: Any, at: int = at) -> float:
             if self.progress.updates == at and at % 2:
                 raise KeyboardInterrupt
             value = update(self, batch)
@@ -216,7 +228,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(
             return value
 
         with monkeypatch.context() as patch:
-            patch.setattr(Run, "update", interrupted)
+            patch.setattr(TrainingRun, "update", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 run.go(lambda line: None)
         assert (tmp_path / "run" / "checkpoint.pt").exists() and (tmp_path / "run" / "head" / "config.json").exists()
@@ -228,7 +240,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(
         assert torch.equal(run.trainee.weights[name], tensor), name
 
 
-def the_head_of(run: Run) -> HeadFile:
+def the_head_of(run: TrainingRun) -> HeadFile:
     return read_head(run.folder / "head", LAYERS, HIDDEN, VOCABULARY)
 
 
@@ -380,9 +392,9 @@ def test_from_dialogues_to_a_head_that_drafts(folder: Path, tmp_path: Path, caps
     ready = load_head(tmp_path / "further" / "head", loaded, 1)
     assert ready.feature_layers == (1, 2, 3) and ready.head.config.target == "somebody/tiny"
     assert {0, 2} <= set(ready.head.ids.tolist()), "what ends a reply can be drafted"
-    ids, cache = [5, 9, 17, 33], Cache(ready.feature_layers)
+    ids, cache = [5, 9, 17, 33], KVCache(ready.feature_layers)
     Model(loaded.network, 256).forward([Request(ids, 1, cache)])
-    drafter = HeadDrafter(ready.head, Cache(), ready.vocab_size)
+    drafter = HeadDrafter(ready.head, KVCache(), ready.vocab_size)
     found = proposed(drafter, ids, 3, features=cache.features(0, 3))
     assert len(found.token_ids) == 3 and set(found.token_ids) <= set(ready.head.ids.tolist())
 

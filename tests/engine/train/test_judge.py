@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.train.judge import RANKS, STEPS, Judged, best_tree, chain_acceptance, ranks, table, tokens_of_chain
-from engine.train.network import Step
+from engine.train.network import ChainStep
 
 ROWS = st.lists(st.lists(st.integers(-1, RANKS), min_size=STEPS, max_size=STEPS), min_size=1, max_size=40)
 HAND = np.array([[0, 0, 4, 0], [0, 1, 0, 0], [1, 0, 0, 0], [4, 0, 0, 0], [0, 0, 0, -1]])
@@ -18,7 +18,7 @@ HAND = np.array([[0, 0, 4, 0], [0, 1, 0, 0], [1, 0, 0, 0], [4, 0, 0, 0], [0, 0, 
 def test_the_rank_of_what_came_in_the_heads_order() -> None:
     ids = torch.tensor([7, 9, 20, 31, 40, 50])
     logits = torch.tensor([[0.0, 5, 4, 3, 2, 1]]).expand(4, -1)
-    step = Step(logits, torch.zeros(4, 6), torch.tensor([True, True, True, False]), torch.tensor([9, 31, 50, 9]))
+    step = ChainStep(logits, torch.zeros(4, 6), torch.tensor([True, True, True, False]), torch.tensor([9, 31, 50, 9]))
     assert ranks([step, step], ids).tolist() == [[0, 0], [2, 2], [RANKS, RANKS], [-1, -1]]
 
 

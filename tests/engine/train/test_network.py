@@ -11,8 +11,8 @@ from torch import Tensor
 
 from engine.drafters.head import HeadDrafter
 from engine.heads.eagle3 import HeadConfig
-from engine.networks.kv_cache import Cache
-from engine.train.network import Example, Step, Trainee, loss
+from engine.networks.kv_cache import KVCache
+from engine.train.network import ChainStep, Example, Trainee, loss
 from tests.engine.tiny_heads import (
     HIDDEN,
     VARIANTS,
@@ -80,7 +80,7 @@ def test_chains_that_begin_at_some_entries_are_the_same_ones() -> None:
 def test_the_drafter_computes_the_chains_of_what_it_drafts(variant: str) -> None:
     """The drafter's own chain, drawn from its own rows, found among those of the text that it makes."""
     config, ids = head_config(**VARIANTS[variant]), some_ids(12)
-    proposal = proposed(HeadDrafter(torch_head(config), Cache(), VOCAB), ids, STEPS)
+    proposal = proposed(HeadDrafter(torch_head(config), KVCache(), VOCAB), ids, STEPS)
     whole = [*ids, *proposal.token_ids]
     steps = trainee(config).chains([an_example(whole, len(ids) - 2)], STEPS)
     found = raw_rows(proposal)[:, draft_ids()]
@@ -91,7 +91,7 @@ def test_the_drafter_computes_the_chains_of_what_it_drafts(variant: str) -> None
 def test_an_entry_kept_from_a_draft_step_shows() -> None:
     """Negative control: the ids agree, and yet an entry that the head made from its own output is another one."""
     config, ids = head_config(), some_ids(13)
-    features, head, cache = features_of(ids), torch_head(config), Cache()
+    features, head, cache = features_of(ids), torch_head(config), KVCache()
     state = head.run(torch.tensor(ids[1:7]), head.join(features[:6]), 0, cache)[-1:]
     head.run(torch.tensor(ids[7:8]), head.fed(state), 6, cache)  # a draft that was accepted, and kept
     stale = head.logits(head.run(torch.tensor(ids[8:9]), head.join(features[7:8]), 7, cache))[0]
@@ -147,7 +147,7 @@ def test_a_dialogue_none_of_whose_chains_goes_on_is_no_harm() -> None:
 def test_the_loss_is_the_cross_entropy_of_valid_chains() -> None:
     logits = torch.tensor([[1.0, 0.0], [0.0, 3.0], [9.0, 9.0]])
     target = torch.tensor([[0.25, 0.75], [1.0, 0.0], [0.5, 0.5]])
-    one = Step(logits, target, torch.tensor([True, True, False]), torch.zeros(3, dtype=torch.long))
+    one = ChainStep(logits, target, torch.tensor([True, True, False]), torch.zeros(3, dtype=torch.long))
     entropy = -(target * logits.log_softmax(-1)).sum(-1)
     expected = (entropy[0] + entropy[1]) / 2
     close(loss([one], 0.5), expected)

@@ -16,7 +16,7 @@ from engine.train.arithmetic import PLAIN, STORIES
 from engine.train.arithmetic import WORDS as SUM_WORDS
 from engine.train.passages import Passage, Pool
 from engine.train.phrases import listed, pick, spoken
-from engine.train.prompts import KINDS, WORDS, Prompt, follow_up, prompts
+from engine.train.prompts import KINDS, WORDS, TrainingPrompt, follow_up, prompts
 from engine.train.sentences import PATTERNS
 from engine.train.words import wordnet_nouns
 
@@ -26,7 +26,7 @@ GIVEN = {"topic", "topic2", "passage", "passages", "question", "about", "lines",
 TEMPLATES = {name: value for name, value in vars(phrasings).items() if name.isupper() and isinstance(value, tuple)}
 
 
-def made(seed: int, many: int, pool: Pool | None = None) -> list[Prompt]:
+def made(seed: int, many: int, pool: Pool | None = None) -> list[TrainingPrompt]:
     return list(islice(prompts(random.Random(seed), pool or Pool()), many))
 
 
