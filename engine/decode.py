@@ -55,7 +55,7 @@ class ReplyContext:
     tokenizer: Tokenizer
     drafter: Drafter | None
     cancelled: Callable[[], bool]
-    costs: Profile = field(default_factory=Profile)
+    profile: Profile = field(default_factory=Profile)
 
 
 def generate(
@@ -105,12 +105,12 @@ class Reply:
             raise ValueError("the caller picks the seed")
         self.params, self.sampling, self.lane = params, params.sampling, lane
         self.seed: int = params.sampling.seed
-        self.dice = KeyedRng(self.seed, params.rule)
+        self.rng = KeyedRng(self.seed, params.rule)
         self.prompt_len = len(prompt)
         self.ids = list(prompt)
         self.detokeniser = lane.tokenizer.detokeniser()
         self.text: list[str] = []
-        self.controller = Controller(params, lane.costs)
+        self.controller = Controller(params, lane.profile)
         self.owed_s = 0.0
 
     # -- the loop ---------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class Reply:
         begin_s = perf_counter()
         [logits] = model.forward([Request(self.ids, 1, cache)])
         probs = probabilities(logits, self.ids, self.prompt_len, self.sampling)
-        token_id = self.dice.draw(probs[0], len(self.ids), Purpose.TARGET)
+        token_id = self.rng.draw(probs[0], len(self.ids), Purpose.TARGET)
         [token] = self._emit([token_id], [Source.PLAIN])
         spent_s += perf_counter() - begin_s
         if self.params.detail != Detail.OFF:
@@ -213,7 +213,7 @@ class Reply:
         todo, proposal, history = pending.plan, pending.proposal, pending.request.ids
         k = len(proposal.token_ids)
         target_probs = LazyRows(logits, history, self.prompt_len, self.sampling)
-        verdict = verify(proposal, target_probs, position, self.dice)
+        verdict = verify(proposal, target_probs, position, self.rng)
         sampled_s = perf_counter()
         known = detail.explain(
             params.detail, proposal, verdict, logits, target_probs, model.raw_probs, self._describe,
@@ -231,7 +231,7 @@ class Reply:
             index=pending.index,
             kind=todo.kind,
             rule=params.rule,
-            drafter=todo.offer.drafter if todo.offer else "none",
+            drafter=todo.option.drafter if todo.option else "none",
             k_requested=todo.k,
             k_reason=todo.reason,
             num_drafted=k,
@@ -254,18 +254,20 @@ class Reply:
 
     def _plan(self, index: int) -> Plan:
         drafter, length = self.lane.drafter, len(self.ids)
-        offers = drafter.offers(self.ids) if drafter is not None and self.params.num_speculative_tokens != 0 else ()
+        options = drafter.options(self.ids) if drafter is not None and self.params.num_speculative_tokens != 0 else ()
         drafter_left = None if drafter is None or drafter.context_len is None else drafter.context_len - length
         budget_left = self.params.max_new_tokens - (length - self.prompt_len)
-        return self.controller.plan(index, offers, budget_left, self.lane.model.context_len - length, drafter_left)
+        return self.controller.plan(index, options, budget_left, self.lane.model.context_len - length, drafter_left)
 
     def _propose(self, todo: Plan) -> Proposal:
         drafter, ids = self.lane.drafter, self.ids
-        if drafter is None or todo.offer is None:
+        if drafter is None or todo.option is None:
             return Proposal()
         features = self.lane.cache.features(0, len(ids) - 1) if drafter.feature_layers else None
-        dice = replace(self.dice, begin=len(ids))
-        return drafter.propose(todo.offer, ids, self.prompt_len, features, todo.k, self.sampling, dice, todo.go_on)
+        rng = replace(self.rng, begin=len(ids))
+        return drafter.propose(
+            todo.option, ids, self.prompt_len, features, todo.k, self.sampling, rng, todo.should_continue
+        )
 
     # -- from ids to what is shown -----------------------------------------------------------------------------------
 

@@ -48,30 +48,30 @@ class Verdict:
     last_uniform: float | None
 
 
-def verify(proposal: Proposal, target_probs: ProbRows, position: int, dice: KeyedRng) -> Verdict:
+def verify(proposal: Proposal, target_probs: ProbRows, position: int, rng: KeyedRng) -> Verdict:
     """target_probs [k + 1, V]: row i is the target's distribution at absolute position `position` + i, given the drafts before it.
 
     Rows behind the first rejected draft are not read.
     """
-    rule = _shared_noise if dice.rule is Rule.SHARED_NOISE else _rejection
-    return rule(proposal, target_probs, position, dice)
+    rule = _shared_noise if rng.rule is Rule.SHARED_NOISE else _rejection
+    return rule(proposal, target_probs, position, rng)
 
 
-def _rejection(proposal: Proposal, target_probs: ProbRows, position: int, dice: KeyedRng) -> Verdict:
+def _rejection(proposal: Proposal, target_probs: ProbRows, position: int, rng: KeyedRng) -> Verdict:
     tests: list[DraftTest] = []
     for i, token_id in enumerate(proposal.token_ids):
         draft_prob, target_prob = proposal.prob(i), float(target_probs[i][token_id])
-        u = dice.uniform(position + i, Purpose.ACCEPT)
+        u = rng.uniform(position + i, Purpose.ACCEPT)
         accepted = u * draft_prob < target_prob
         tests.append(DraftTest(accepted, draft_prob, target_prob, _accept_prob(draft_prob, target_prob), u))
         if not accepted:
-            return _last(i, residual(proposal, target_probs[i], i), tests, position, dice)
+            return _last(i, residual(proposal, target_probs[i], i), tests, position, rng)
     k = len(proposal.token_ids)
-    return _last(k, target_probs[k], tests, position, dice)
+    return _last(k, target_probs[k], tests, position, rng)
 
 
-def _last(i: int, probs: Tensor, tests: list[DraftTest], position: int, dice: KeyedRng) -> Verdict:
-    u = dice.uniform(position + i, Purpose.TARGET)
+def _last(i: int, probs: Tensor, tests: list[DraftTest], position: int, rng: KeyedRng) -> Verdict:
+    u = rng.uniform(position + i, Purpose.TARGET)
     return Verdict(i, inverse_cdf(probs, u), tuple(tests), probs, u)
 
 
@@ -92,13 +92,13 @@ def _accept_prob(draft_prob: float, target_prob: float) -> float:
     return min(1.0, target_prob / draft_prob) if draft_prob > 0.0 else float(target_prob > 0.0)
 
 
-def _shared_noise(proposal: Proposal, target_probs: ProbRows, position: int, dice: KeyedRng) -> Verdict:
+def _shared_noise(proposal: Proposal, target_probs: ProbRows, position: int, rng: KeyedRng) -> Verdict:
     tests: list[DraftTest] = []
     for i, token_id in enumerate(proposal.token_ids):
-        drawn = dice.draw(target_probs[i], position + i, Purpose.TARGET)
+        drawn = rng.draw(target_probs[i], position + i, Purpose.TARGET)
         accepted = drawn == token_id
         tests.append(DraftTest(accepted, proposal.prob(i), float(target_probs[i][token_id]), float(accepted), None))
         if not accepted:
             return Verdict(i, drawn, tuple(tests), target_probs[i], None)
     k = len(proposal.token_ids)
-    return Verdict(k, dice.draw(target_probs[k], position + k, Purpose.TARGET), tuple(tests), target_probs[k], None)
+    return Verdict(k, rng.draw(target_probs[k], position + k, Purpose.TARGET), tuple(tests), target_probs[k], None)

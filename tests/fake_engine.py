@@ -419,37 +419,37 @@ class FakeEngine(Engine):
         self.experimented.append(Measured(name, tuple(xs), tuple(prompts), drafter, repeats, reports))
         return reports
 
-    def change(self, config: EngineConfig) -> Swap:
+    def swap(self, config: EngineConfig) -> Swap:
         """Plays every phase from a thread; then the target is called as it was asked for. `hold_change`, `change_fails`."""
         self.facts()
         if self.changes and not self.changes[-1].status().over:
             raise Busy("Another pair is being loaded already: wait for it, or cancel that first.")
-        change = Swap(config, lambda: None)
-        self.changes.append(change)
-        threading.Thread(target=self._play_change, args=(change,), daemon=True).start()
-        return change
+        swap = Swap(config, lambda: None)
+        self.changes.append(swap)
+        threading.Thread(target=self._play_change, args=(swap,), daemon=True).start()
+        return swap
 
-    def changing(self) -> Swap | None:
+    def current_swap(self) -> Swap | None:
         return self.changes[-1] if self.changes else None
 
-    def _play_change(self, change: Swap) -> None:
-        config = change.status().config
+    def _play_change(self, swap: Swap) -> None:
+        config = swap.status().config
         try:
             for phase in (SwapPhase.CHECKING, SwapPhase.LOADING, SwapPhase.WAITING, SwapPhase.STARTING):
-                change.progress("load", 0.5)
-                change.tell(phase, "load" if phase is SwapPhase.LOADING else "", 0.5)
-                while phase is self.hold_change and not self.gate.is_set() and not change.called_off:
+                swap.progress("load", 0.5)
+                swap.tell(phase, "load" if phase is SwapPhase.LOADING else "", 0.5)
+                while phase is self.hold_change and not self.gate.is_set() and not swap.cancelled:
                     self.gate.wait(0.01)
                 if self.change_fails and phase is SwapPhase.LOADING:
-                    change.tell(SwapPhase.FAILED, message=self.change_fails)
+                    swap.tell(SwapPhase.FAILED, message=self.change_fails)
                     return
-            change.progress("load", 1.0)
+            swap.progress("load", 1.0)
         except SwapCancelled:
-            change.tell(SwapPhase.CANCELLED)
+            swap.tell(SwapPhase.CANCELLED)
             return
         self.config, self.pair = config, self.pair + 1
         self.target = "FakeLM-1M" if config.target == "embedded" else config.target
-        change.tell(SwapPhase.DONE)
+        swap.tell(SwapPhase.DONE)
 
     def _playing(self, messages: Sequence[Message], params: DecodingParams) -> DecodingParams:
         """With the drafter that "auto" means here. Raises what the engine would refuse it with."""

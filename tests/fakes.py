@@ -125,11 +125,11 @@ def run(
     drafter: Drafter | None = None,
     cache: KVCache | None = None,
     cancelled: Callable[[], bool] = lambda: False,
-    costs: Profile | None = None,
+    profile: Profile | None = None,
 ) -> list[Event]:
     """All events of one reply."""
     own = cache or KVCache(drafter.feature_layers if drafter else ())
-    lane = ReplyContext(model, own, tokenizer, drafter, cancelled, costs or Profile())
+    lane = ReplyContext(model, own, tokenizer, drafter, cancelled, profile or Profile())
     return list(generate(prompt, params, lane))
 
 
@@ -171,10 +171,10 @@ class _FakeHeadDrafter(DraftModelDrafter):
     name = "head"
     feature_layers: tuple[int, ...] = FakeHead.feature_layers
 
-    def propose(self, offer, ids, prompt_len, features, k, params, dice, go_on=always) -> Proposal:  # type: ignore[no-untyped-def]
+    def propose(self, option, ids, prompt_len, features, k, params, rng, should_continue=always) -> Proposal:  # type: ignore[no-untyped-def]
         assert features.shape == (len(ids) - 1, len(self.feature_layers), 1)
         assert features[:, 0, 0].tolist() == list(ids[:-1])
-        return super().propose(offer, ids, prompt_len, None, k, params, dice, go_on)
+        return super().propose(option, ids, prompt_len, None, k, params, rng, should_continue)
 
 
 def fake_engine(

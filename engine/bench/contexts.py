@@ -18,7 +18,7 @@ from engine.bench.options import (
     settings_of,
 )
 from engine.bench.pairs import PairRun, drafts_of, figures, reply
-from engine.bench.profile import PARTS, costs_of
+from engine.bench.round_costs import PARTS, costs_of
 from engine.cli.options import add_prompt_options, tell
 from engine.cli.progress import Interruptible, TimeLeft, marked
 from engine.cli.prompts import BenchPrompt

@@ -33,23 +33,23 @@ class RandomDrafter:
         self._real, self._vocab_size, self._seed = real, vocab_size, seed
         self.name, self.context_len, self.feature_layers = real.name, real.context_len, real.feature_layers
 
-    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
+    def options(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         """The real ones; where there are none, one that promises most: the worst case is to be tried at every place."""
-        return self._real.offers(ids) or (PROMISING,)
+        return self._real.options(ids) or (PROMISING,)
 
     def propose(
         self,
-        offer: DraftOption,
+        option: DraftOption,
         ids: Sequence[int],
         prompt_len: int,
         features: Tensor | None,
         k: int,
         params: SamplingParams,
-        dice: KeyedRng,
-        go_on: ShouldContinue = always,
+        rng: KeyedRng,
+        should_continue: ShouldContinue = always,
     ) -> Proposal:
         """As many as the real drafter proposes, k where it has nothing, with its confidences."""
-        real = self._real.propose(offer, ids, prompt_len, features, k, params, dice, go_on)
+        real = self._real.propose(option, ids, prompt_len, features, k, params, rng, should_continue)
         draw = random.Random(self._seed * 1_000_003 + len(ids))
         count = len(real.token_ids) or k
         drawn = tuple(draw.randrange(self._vocab_size) for _ in range(count))

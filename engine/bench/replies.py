@@ -27,7 +27,7 @@ from engine.bench.pairs import (
     run_pairs,
     table,
 )
-from engine.bench.profile import cost_table, costs_of, sampling_share
+from engine.bench.round_costs import cost_table, costs_of, sampling_share
 from engine.cli.options import add_prompt_options, tell
 from engine.cli.progress import Interruptible, marked
 from engine.config import DecodingParams

@@ -1,6 +1,6 @@
 """Chooses what the next round does: whose drafts, how many, or none. K = 0 is one of its choices.
 
-Left to itself (K open) it plays what promises the most tokens per second, from what rounds cost (`costs`) and how many
+Left to itself (K open) it plays what promises the most tokens per second, from what rounds cost (`profile`) and how many
 drafts stand (`acceptance`). A reply needs a given number of tokens, so a round of E expected tokens in T seconds is worth
 E - rate * T, where rate is the tokens per second that this reply makes on the whole (the marginal value theorem;
 for fixed K the best such round is Leviathan et al., arXiv:2211.17192, theorem 3.8). Plain decoding is the round with E = 1.
@@ -50,8 +50,8 @@ class Plan:
     kind: RoundKind
     k: int
     reason: KReason
-    offer: DraftOption | None = None
-    go_on: ShouldContinue = always
+    option: DraftOption | None = None
+    should_continue: ShouldContinue = always
     predicted_speedup: float | None = None
 
 
@@ -60,7 +60,7 @@ class _Outlook:
     """What a round of at most k drafts of this offer would bring; by position the chances of its drafts, and the seconds
     of a round with 0, 1, ... of them."""
 
-    offer: DraftOption
+    option: DraftOption
     k: int
     tokens: float
     seconds: float
@@ -90,10 +90,10 @@ class _Brought:
 class Controller:
     """`plan` before a round, `observe` after it."""
 
-    def __init__(self, params: DecodingParams, costs: Profile) -> None:
+    def __init__(self, params: DecodingParams, profile: Profile) -> None:
         self._params = params
-        self._times = RoundLatency(costs)
-        self._by_position = ByPosition(dict(costs.acceptance))
+        self._times = RoundLatency(profile)
+        self._by_position = ByPosition(dict(profile.acceptance))
         self._by_confidence = ByConfidence()
         self._tries: dict[str, _Tries] = {}
         self._brought: dict[str, _Brought] = {}
@@ -103,7 +103,7 @@ class Controller:
     def plan(
         self,
         index: int,
-        offers: Sequence[DraftOption],
+        options: Sequence[DraftOption],
         budget_left: int,
         context_left: int,
         drafter_left: int | None,
@@ -129,18 +129,18 @@ class Controller:
         if drafter_left is not None:
             limits.append((max(0, drafter_left), KReason.DRAFTER_CONTEXT))
         limit, reason = min(limits, key=lambda one: one[0])
-        if limit == 0 or not offers:
+        if limit == 0 or not options:
             if due:
                 return Plan(RoundKind.PROBE, 0, KReason.PROBE)
             return Plan(RoundKind.SPECULATIVE, 0, reason if limit == 0 else KReason.NO_OFFER)
         if wanted is not None:
-            return self._fixed(offers, limit, reason, budget_left)
-        return self._auto(offers, limit, reason, budget_left, due)
+            return self._fixed(options, limit, reason, budget_left)
+        return self._auto(options, limit, reason, budget_left, due)
 
     def observe(self, round_: Round, plan: Plan, confidences: Sequence[float]) -> None:
         """Learn from a round that was played by `plan`. confidences: `Proposal.confidences`."""
         drafted = round_.num_drafted
-        drafter = plan.offer.drafter if plan.offer else ""
+        drafter = plan.option.drafter if plan.option else ""
         self._times.add(drafter, drafted, round_.draft_s, round_.total_s - round_.draft_s)
         tested = [d.outcome is Outcome.ACCEPTED for d in round_.decisions if d.outcome is not Outcome.DISCARDED]
         tokens = 1 + sum(tested)
@@ -148,9 +148,9 @@ class Controller:
             self._tokens = RECENT * self._tokens + tokens
             plain_rounds = self._times.rounds(drafter, drafted)[drafted] / self._times.plain
             self._plain_rounds = RECENT * self._plain_rounds + plain_rounds
-        if plan.offer is None:
+        if plan.option is None:
             return
-        kind = plan.offer.kind
+        kind = plan.option.kind
         if not drafted and plan.k:
             tested = [False]  # it kept silent: no better than a draft that is wrong
         self._by_position.add(kind, tested)
@@ -168,52 +168,52 @@ class Controller:
         return max(1.0, self._tokens / self._plain_rounds) / self._times.plain
 
     def _auto(
-        self, offers: Sequence[DraftOption], limit: int, reason: KReason, budget_left: int, probe_due: bool
+        self, options: Sequence[DraftOption], limit: int, reason: KReason, budget_left: int, probe_due: bool
     ) -> Plan:
         plain_s, rate = self._times.plain, self._rate()
-        outlooks = {offer: self._outlook(offer, limit, rate) for offer in offers}
+        outlooks = {option: self._outlook(option, limit, rate) for option in options}
         best = max(outlooks.values(), key=lambda one: one.worth(rate))
         predicted = max(one.tokens / one.seconds for one in outlooks.values()) * plain_s
         chosen = best if best.worth(rate) > 1.0 - rate * plain_s else None
         if chosen is not None and probe_due:  # a plain round by choice measures the baseline as well
             return Plan(RoundKind.PROBE, 0, KReason.PROBE, predicted_speedup=predicted)
-        look = self._look(offers, chosen.offer if chosen else None, budget_left)
+        look = self._look(options, chosen.option if chosen else None, budget_left)
         if look is not None:
-            go_on = self._go_on(outlooks[look], rate)
-            return Plan(RoundKind.SPECULATIVE, outlooks[look].k, KReason.EXPLORE, look, go_on, predicted)
+            should_continue = self._should_continue(outlooks[look], rate)
+            return Plan(RoundKind.SPECULATIVE, outlooks[look].k, KReason.EXPLORE, look, should_continue, predicted)
         if chosen is None:
             return Plan(RoundKind.PLAIN, 0, KReason.OFF, predicted_speedup=predicted)
         why = reason if chosen.k == limit else KReason.AUTO
-        return Plan(RoundKind.SPECULATIVE, chosen.k, why, chosen.offer, self._go_on(chosen, rate), predicted)
+        return Plan(RoundKind.SPECULATIVE, chosen.k, why, chosen.option, self._should_continue(chosen, rate), predicted)
 
-    def _fixed(self, offers: Sequence[DraftOption], limit: int, reason: KReason, budget_left: int) -> Plan:
+    def _fixed(self, options: Sequence[DraftOption], limit: int, reason: KReason, budget_left: int) -> Plan:
         """K is given: the offer of which the most drafts should stand."""
-        best = max(offers, key=lambda offer: sum(reach(self._by_position.rates(offer.kind, limit))))
-        look = self._look(offers, best, budget_left)
+        best = max(options, key=lambda option: sum(reach(self._by_position.rates(option.kind, limit))))
+        look = self._look(options, best, budget_left)
         return Plan(RoundKind.SPECULATIVE, limit, KReason.EXPLORE if look else reason, look or best)
 
-    def _outlook(self, offer: DraftOption, limit: int, rate: float) -> _Outlook:
+    def _outlook(self, option: DraftOption, limit: int, rate: float) -> _Outlook:
         """The best that can be expected of this offer, with k from 1 to limit."""
-        rates = self._by_position.rates(offer.kind, limit)
-        times = self._times.rounds(offer.drafter, len(rates))
+        rates = self._by_position.rates(option.kind, limit)
+        times = self._times.rounds(option.drafter, len(rates))
         expected = [1.0 + accepted for accepted in accumulate(reach(rates))]
         _, k = max(
             (tokens - rate * seconds, k) for k, (tokens, seconds) in enumerate(zip(expected, times[1:], strict=True), 1)
         )
-        brought = self._brought.get(offer.kind)
+        brought = self._brought.get(option.kind)
         if brought is None:
-            return _Outlook(offer, k, expected[k - 1], times[k], rates, times)
+            return _Outlook(option, k, expected[k - 1], times[k], rates, times)
         # It stops by itself, so it may have all the room there is, and its rounds so far say best what they bring.
         rounds = TRUST + sum(brought.rounds.values())
         tokens = TRUST * expected[k - 1] + brought.tokens
         seconds = TRUST * times[k] + sum(w * times[min(n, len(rates))] for n, w in brought.rounds.items())
-        return _Outlook(offer, len(rates), tokens / rounds, seconds / rounds, rates, times)
+        return _Outlook(option, len(rates), tokens / rounds, seconds / rounds, rates, times)
 
-    def _go_on(self, outlook: _Outlook, rate: float) -> ShouldContinue:
+    def _should_continue(self, outlook: _Outlook, rate: float) -> ShouldContinue:
         """One more draft, or several, must bring more tokens than their time is worth."""
-        kind, rates, times, by_confidence = outlook.offer.kind, outlook.rates, outlook.times, self._by_confidence
+        kind, rates, times, by_confidence = outlook.option.kind, outlook.rates, outlook.times, self._by_confidence
 
-        def go_on(confidences: tuple[float, ...]) -> bool:
+        def should_continue(confidences: tuple[float, ...]) -> bool:
             chance, done, gain = 1.0, len(confidences), 0.0
             for confidence in confidences:
                 chance *= by_confidence.rate(kind, confidence)
@@ -224,20 +224,20 @@ class Controller:
                     return True
             return False
 
-        return go_on
+        return should_continue
 
-    def _look(self, offers: Sequence[DraftOption], chosen: DraftOption | None, budget_left: int) -> DraftOption | None:
+    def _look(self, options: Sequence[DraftOption], chosen: DraftOption | None, budget_left: int) -> DraftOption | None:
         """An offer that is due for a try; keeps count of the chances that passed the others by."""
         self._since_look += 1
         due: DraftOption | None = None
-        for offer in offers:
-            tries = self._tries.setdefault(offer.kind, _Tries())
-            if offer == chosen:
+        for option in options:
+            tries = self._tries.setdefault(option.kind, _Tries())
+            if option == chosen:
                 tries.passed, tries.until = 0, FIRST_LOOK
                 continue
             tries.passed += 1
             if tries.passed >= tries.until and due is None:
-                due = offer
+                due = option
         if due is None or self._since_look < LOOK_APART or budget_left < LOOK_BUDGET:
             return None
         tries = self._tries[due.kind]

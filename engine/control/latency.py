@@ -76,10 +76,10 @@ class LinearFit:
 class RoundLatency:
     """Seconds that a round is going to take, from `Profile` and the rounds so far."""
 
-    def __init__(self, costs: Profile) -> None:
-        self._drafts_s = dict(costs.draft_s)
-        self._measured = bool(costs.rows_s)
-        self._shape = _shape(costs.rows_s or ((1, 1.0),))
+    def __init__(self, profile: Profile) -> None:
+        self._drafts_s = dict(profile.draft_s)
+        self._measured = bool(profile.rows_s)
+        self._shape = _shape(profile.rows_s or ((1, 1.0),))
         self._fit = LinearFit()
         self._rows = list(self._shape)
         self._drafts: dict[str, LinearFit] = {}

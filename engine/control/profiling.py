@@ -93,13 +93,13 @@ def _pass(model: Model, cache: KVCache, context: int, rows: int) -> Callable[[],
 
 def _drafts(target: Model, drafter: Drafter) -> Callable[[], None]:
     """DRAFTS drafts of one round; the first round reads the prompt too."""
-    cache, ids, dice = KVCache(drafter.feature_layers), [0] * SHORT_CONTEXT, KeyedRng(0, Rule.REJECTION)
+    cache, ids, rng = KVCache(drafter.feature_layers), [0] * SHORT_CONTEXT, KeyedRng(0, Rule.REJECTION)
     target.forward([Request(ids, 1, cache)])
-    [offer, *_] = drafter.offers(ids)
+    [option, *_] = drafter.options(ids)
     features = cache.features(0, len(ids) - 1) if drafter.feature_layers else None
 
     def run() -> None:
-        drafter.propose(offer, ids, 1, features, DRAFTS, SamplingParams(), dice)
+        drafter.propose(option, ids, 1, features, DRAFTS, SamplingParams(), rng)
         target.synchronize()
 
     return run

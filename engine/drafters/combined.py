@@ -21,23 +21,23 @@ class CombinedDrafter:
         self._ngram, self._head = ngram, head
         self.feature_layers = head.feature_layers
 
-    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
+    def options(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         """The copy first. Where the head's context might not hold another round, the copies go on alone."""
         room = self._head.context_len is None or len(ids) + MAX_K <= self._head.context_len
-        return self._ngram.offers(ids) + (self._head.offers(ids) if room else ())
+        return self._ngram.options(ids) + (self._head.options(ids) if room else ())
 
     def propose(
         self,
-        offer: DraftOption,
+        option: DraftOption,
         ids: Sequence[int],
         prompt_len: int,
         features: Tensor | None,
         k: int,
         params: SamplingParams,
-        dice: KeyedRng,
-        go_on: ShouldContinue = always,
+        rng: KeyedRng,
+        should_continue: ShouldContinue = always,
     ) -> Proposal:
         """`ngram.propose` for its offers, `head.propose` for all others."""
-        drafter = self._ngram if offer.drafter == self._ngram.name else self._head
+        drafter = self._ngram if option.drafter == self._ngram.name else self._head
         given = features if drafter.feature_layers else None
-        return drafter.propose(offer, ids, prompt_len, given, k, params, dice, go_on)
+        return drafter.propose(option, ids, prompt_len, given, k, params, rng, should_continue)

@@ -63,21 +63,21 @@ class CrossTokenizerDrafter:
         self.context_len: int | None = None
         """In the target's tokens, and so not known before the drafter's own context is full."""
 
-    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
+    def options(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         if self._broken or ends_inside_character(self._target, ids):
             return ()
         return (DraftOption(self.name, self.name),)
 
     def propose(
         self,
-        offer: DraftOption,
+        option: DraftOption,
         ids: Sequence[int],
         prompt_len: int,
         features: Tensor | None,
         k: int,
         params: SamplingParams,
-        dice: KeyedRng,
-        go_on: ShouldContinue = always,
+        rng: KeyedRng,
+        should_continue: ShouldContinue = always,
     ) -> Proposal:
         """Fewer than k where the drafter has nothing more to say, at the end of its context, and where its text makes fewer."""
         if self._prompt is None:

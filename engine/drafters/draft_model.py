@@ -36,7 +36,7 @@ class DraftModelDrafter:
         self._looked_at = 0  # so many ids are known to be the model's own
         self.context_len: int | None = model.context_len
 
-    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
+    def options(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         """Nothing any more once the text holds an id that the model does not have."""
         if self._vocab_size > self._model.vocab_size:
             if max(ids[self._looked_at :], default=0) >= self._model.vocab_size:
@@ -46,24 +46,24 @@ class DraftModelDrafter:
 
     def propose(
         self,
-        offer: DraftOption,
+        option: DraftOption,
         ids: Sequence[int],
         prompt_len: int,
         features: Tensor | None,
         k: int,
         params: SamplingParams,
-        dice: KeyedRng,
-        go_on: ShouldContinue = always,
+        rng: KeyedRng,
+        should_continue: ShouldContinue = always,
     ) -> Proposal:
         text = list(ids)
         rows: list[Tensor] = []
         raw: list[Tensor] = []
         confidences: tuple[float, ...] = ()
-        while len(rows) < k and (not rows or go_on(confidences)):
+        while len(rows) < k and (not rows or should_continue(confidences)):
             [logits] = self._model.forward([Request(text, 1, self._cache)])
             logits = _over(logits, self._vocab_size)
             probs = probabilities(logits, text, prompt_len, params)
-            text.append(dice.draw(probs[0], len(text), Purpose.DRAFT))
+            text.append(rng.draw(probs[0], len(text), Purpose.DRAFT))
             rows.append(probs)
             raw.append(logits[0])
             confidences += (likeliest(logits[0])[1],)

@@ -38,20 +38,20 @@ class HeadDrafter:
         self._ids = head.ids.numpy()
         self._broken = False  # it has given what is no number
 
-    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
+    def options(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         return (DraftOption(self.name, self.name),) if len(ids) > 1 and not self._broken else ()
 
     @torch.inference_mode()
     def propose(
         self,
-        offer: DraftOption,
+        option: DraftOption,
         ids: Sequence[int],
         prompt_len: int,
         features: Tensor | None,
         k: int,
         params: SamplingParams,
-        dice: KeyedRng,
-        go_on: ShouldContinue = always,
+        rng: KeyedRng,
+        should_continue: ShouldContinue = always,
     ) -> Proposal:
         if k == 0 or features is None or (params.logit_bias and _all_banned(self._ids.tolist(), params)):
             return Proposal()
@@ -73,11 +73,11 @@ class HeadDrafter:
                 entries.append(likeliest)
             else:
                 rows.append(self._row(logits, text, prompt_len, params))
-                entries.append(dice.draw(rows[-1], len(text), Purpose.DRAFT, self._ids))
+                entries.append(rng.draw(rows[-1], len(text), Purpose.DRAFT, self._ids))
             text.append(int(self._ids[entries[-1]]))
             raw.append(logits[0])
             confidences.append(confidence)
-            if i + 1 == k or not go_on(tuple(confidences)):
+            if i + 1 == k or not should_continue(tuple(confidences)):
                 break
             state = head.run(_ids_tensor(text[-1:]), head.fed(state), len(text) - 2, self._cache)
         drafts = tuple(text[len(ids) :])

@@ -104,7 +104,7 @@ class NgramDrafter:
         self._index = SuffixAutomaton()
         self._ids: list[int] = []
 
-    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
+    def options(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         """One, whose kind tells how long the match is, where there is a match."""
         self._read(ids)
         if self._index.match_length < self._min_match:
@@ -113,14 +113,14 @@ class NgramDrafter:
 
     def propose(
         self,
-        offer: DraftOption,
+        option: DraftOption,
         ids: Sequence[int],
         prompt_len: int,
         features: Tensor | None,
         k: int,
         params: SamplingParams,
-        dice: KeyedRng,
-        go_on: ShouldContinue = always,
+        rng: KeyedRng,
+        should_continue: ShouldContinue = always,
     ) -> Proposal:
         """Point masses, because nothing is drawn. A copy that reaches the end of the text goes on with its own tokens."""
         self._read(ids)

@@ -90,25 +90,25 @@ class Drafter(Protocol):
     context_len: int | None
     feature_layers: tuple[int, ...]
 
-    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
+    def options(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         """What it could propose to follow `ids`, at little cost; () if nothing."""
         ...
 
     def propose(
         self,
-        offer: DraftOption,
+        option: DraftOption,
         ids: Sequence[int],
         prompt_len: int,
         features: Tensor | None,
         k: int,
         params: SamplingParams,
-        dice: KeyedRng,
-        go_on: ShouldContinue = always,
+        rng: KeyedRng,
+        should_continue: ShouldContinue = always,
     ) -> Proposal:
         """At most k tokens to follow `ids` (prompt and reply so far; the reply begins at prompt_len).
 
-        offer: one of `offers(ids)`. features: [len(ids) - 1, feature layers, hidden], the target's hidden states at all
-        positions but the last, for drafters with feature_layers, else None. Tokens must be drawn through `dice` from
+        offer: one of `options(ids)`. features: [len(ids) - 1, feature layers, hidden], the target's hidden states at all
+        positions but the last, for drafters with feature_layers, else None. Tokens must be drawn through `rng` from
         `sampling.probabilities`, and the Proposal must hold those very distributions. A drafter that predicts gives
         confidences and asks go_on after each draft but the k-th; one that looks up gives point masses and does not ask.
         """

@@ -29,8 +29,8 @@ def bootstrap(samples: Sequence[T], figure: Callable[[Sequence[T]], float | None
         return None
     if len(samples) < LEAST:
         return Estimate(y, len(samples), None, None)
-    dice = random.Random(0)
-    drawn = (figure(dice.choices(samples, k=len(samples))) for _ in range(DRAWS))
+    rng = random.Random(0)
+    drawn = (figure(rng.choices(samples, k=len(samples))) for _ in range(DRAWS))
     found = sorted(value for value in drawn if value is not None) or [y]
     low, high = found[len(found) // 10], found[-1 - len(found) // 10]
     return Estimate(y, len(samples), min(low, y), max(high, y))

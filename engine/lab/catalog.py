@@ -45,9 +45,9 @@ PLAIN_ROUNDS = {
 """Plain rounds that take about as long as the whole experiment with three repeats."""
 
 
-def specs(costs: Profile) -> tuple[ExperimentSpec, ...]:
+def specs(profile: Profile) -> tuple[ExperimentSpec, ...]:
     """All experiments, with a guess of how long each takes where the engine has measured a round."""
-    plain_s = RoundLatency(costs).plain if costs.rows_s else None
+    plain_s = RoundLatency(profile).plain if profile.rows_s else None
     return tuple(
         replace(spec, seconds=None if plain_s is None else PLAIN_ROUNDS[spec.name] * plain_s) for spec in DEFAULTS
     )

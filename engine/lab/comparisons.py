@@ -21,16 +21,16 @@ from engine.lab.results import OWN, PREDICTED, SPECULATIVE, Point, TextKind
 Prompt = tuple[int, ...]
 
 
-def length(rig: ExperimentContext, asked: ExperimentRequest) -> Comparison:
+def length(context: ExperimentContext, request: ExperimentRequest) -> Comparison:
     """K open, as a reader's replies have it. Short replies are measured more often, since they take so little."""
     blocks = [
-        Block(prompt, params, {(SPECULATIVE, x): _params(asked, n, seed=repeat, k=None)})
-        for repeat in range(asked.repeats)
-        for x in asked.xs
+        Block(prompt, params, {(SPECULATIVE, x): _params(request, n, seed=repeat, k=None)})
+        for repeat in range(request.repeats)
+        for x in request.xs
         for _ in range(SHORT_TIMES if x <= SHORT else 1)
-        for prompt in asked.prompts or encoded(rig, LONG)
+        for prompt in request.prompts or encoded(context, LONG)
         for n in [int(x)]
-        for params in [_params(asked, n, seed=repeat, k=0)]
+        for params in [_params(request, n, seed=repeat, k=0)]
     ]
     extras: dict[str, Figure] = {
         "ttft_plain": figures.plain(lambda one: one.ttft_s),
@@ -40,63 +40,63 @@ def length(rig: ExperimentContext, asked: ExperimentRequest) -> Comparison:
         "decode_speedup": figures.decode_speedup,
         "tokens": figures.spec(lambda one: one.tokens),
     }
-    return Comparison(rig, blocks, _points(figures.request_speedup, extras), (("k", "auto"), ("temperature", "0")))
+    return Comparison(context, blocks, _points(figures.request_speedup, extras), (("k", "auto"), ("temperature", "0")))
 
 
-def k(rig: ExperimentContext, asked: ExperimentRequest) -> Comparison:
+def k(context: ExperimentContext, request: ExperimentRequest) -> Comparison:
     """Fixed K, greedy; and what the formula makes of the acceptance and the costs that were measured, by the same K."""
     blocks = [
-        Block(prompts[repeat % len(prompts)], _params(asked, TOKENS, repeat, 0),
-              {(kind, x): _params(asked, TOKENS, repeat, int(x)) for x in asked.xs})
-        for repeat in range(asked.repeats)
-        for kind, prompts in _by_kind(rig, asked, K_KINDS)
+        Block(prompts[repeat % len(prompts)], _params(request, TOKENS, repeat, 0),
+              {(kind, x): _params(request, TOKENS, repeat, int(x)) for x in request.xs})
+        for repeat in range(request.repeats)
+        for kind, prompts in _by_kind(context, request, K_KINDS)
     ]  # fmt: skip
     extras: dict[str, Figure] = {"alpha": figures.alpha, "tau": figures.tau, "drafted": figures.drafted}
     measured = _points(figures.decode_speedup, extras)
-    settings = (("tokens", str(_cap(asked, TOKENS))), ("temperature", "0"))
-    return Comparison(rig, blocks, lambda pairs: (*measured(pairs), *predicted(rig, asked, pairs)), settings)
+    settings = (("tokens", str(_cap(request, TOKENS))), ("temperature", "0"))
+    return Comparison(context, blocks, lambda pairs: (*measured(pairs), *predicted(context, request, pairs)), settings)
 
 
 def predicted(
-    rig: ExperimentContext, asked: ExperimentRequest, pairs: Mapping[Cell, Sequence[ReplyPair]]
+    context: ExperimentContext, request: ExperimentRequest, pairs: Mapping[Cell, Sequence[ReplyPair]]
 ) -> tuple[Point, ...]:
     """One alpha for all K, over all kinds; drafts against plain rounds as they took here, and how much longer a pass of more
     rows takes as the engine timed it when it started."""
     every = [pair for found in pairs.values() for pair in found]
     alpha, draft_s, plain_s = figures.alpha(every), figures.draft_s(every), figures.plain(lambda one: one.tpot_s)(every)
-    if alpha is None or draft_s is None or not plain_s or not rig.costs.rows_s:
+    if alpha is None or draft_s is None or not plain_s or not context.profile.rows_s:
         return ()
-    here = draft_s * rig.costs.rows_s[0][1] / plain_s
-    rounds_s = RoundLatency(replace(rig.costs, draft_s=(("here", here),))).rounds("here", int(max(asked.xs)))
+    here = draft_s * context.profile.rows_s[0][1] / plain_s
+    rounds_s = RoundLatency(replace(context.profile, draft_s=(("here", here),))).rounds("here", int(max(request.xs)))
     return tuple(
         Point(x, PREDICTED, speedup_from_costs(alpha, rounds_s[: int(x) + 1]), 0,
               extra=(("alpha", alpha), ("tau", expected_tokens(alpha, int(x)))))
-        for x in asked.xs
+        for x in request.xs
     )  # fmt: skip
 
 
-def temperature(rig: ExperimentContext, asked: ExperimentRequest) -> Comparison:
+def temperature(context: ExperimentContext, request: ExperimentRequest) -> Comparison:
     """Fixed K, so that there are drafts even where they do not pay; both rules beside one plain reply of the same seed."""
     blocks = [
-        Block(prompt, _params(asked, TOKENS, repeat, 0, x),
-              {(rule, x): _params(asked, TOKENS, repeat, FIXED_K, x, rule) for rule in Rule})
-        for repeat in range(asked.repeats)
-        for x in asked.xs
-        for prompt in asked.prompts or [encoded(rig, PROMPTS[kind])[repeat % 2] for kind in K_KINDS]
+        Block(prompt, _params(request, TOKENS, repeat, 0, x),
+              {(rule, x): _params(request, TOKENS, repeat, FIXED_K, x, rule) for rule in Rule})
+        for repeat in range(request.repeats)
+        for x in request.xs
+        for prompt in request.prompts or [encoded(context, PROMPTS[kind])[repeat % 2] for kind in K_KINDS]
     ]  # fmt: skip
     extras: dict[str, Figure] = {"speedup": figures.decode_speedup, "tau": figures.tau}
-    settings = (("k", str(FIXED_K)), ("tokens", str(_cap(asked, TOKENS))))
-    return Comparison(rig, blocks, _points(figures.alpha, extras), settings)
+    settings = (("k", str(FIXED_K)), ("tokens", str(_cap(request, TOKENS))))
+    return Comparison(context, blocks, _points(figures.alpha, extras), settings)
 
 
-def text(rig: ExperimentContext, asked: ExperimentRequest) -> Comparison:
+def text(context: ExperimentContext, request: ExperimentRequest) -> Comparison:
     """Greedy, K open. x is the place of the kind in the experiment's series."""
-    kinds = [kind for i, kind in enumerate(TEXT_KINDS) if float(i) in asked.xs]
+    kinds = [kind for i, kind in enumerate(TEXT_KINDS) if float(i) in request.xs]
     blocks = [
-        Block(prompt, _params(asked, TEXT_TOKENS, repeat, 0),
-              {(kind, float(TEXT_KINDS.index(kind)) if kind in TEXT_KINDS else 0.0): _params(asked, TEXT_TOKENS, repeat, None)})
-        for repeat in range(asked.repeats)
-        for kind, prompts in _by_kind(rig, asked, kinds)
+        Block(prompt, _params(request, TEXT_TOKENS, repeat, 0),
+              {(kind, float(TEXT_KINDS.index(kind)) if kind in TEXT_KINDS else 0.0): _params(request, TEXT_TOKENS, repeat, None)})
+        for repeat in range(request.repeats)
+        for kind, prompts in _by_kind(context, request, kinds)
         for prompt in prompts
     ]  # fmt: skip
     extras: dict[str, Figure] = {
@@ -107,24 +107,24 @@ def text(rig: ExperimentContext, asked: ExperimentRequest) -> Comparison:
         "request_speedup": figures.request_speedup,
         "tokens": figures.spec(lambda one: one.tokens),
     }
-    settings = (("k", "auto"), ("tokens", str(_cap(asked, TEXT_TOKENS))), ("temperature", "0"))
-    return Comparison(rig, blocks, _points(figures.decode_speedup, extras), settings)
+    settings = (("k", "auto"), ("tokens", str(_cap(request, TEXT_TOKENS))), ("temperature", "0"))
+    return Comparison(context, blocks, _points(figures.decode_speedup, extras), settings)
 
 
-def encoded(rig: ExperimentContext, prompts: Iterable[str]) -> list[Prompt]:
-    return [tuple(rig.tokenizer.encode_chat([Message("user", prompt)])) for prompt in prompts]
+def encoded(context: ExperimentContext, prompts: Iterable[str]) -> list[Prompt]:
+    return [tuple(context.tokenizer.encode_chat([Message("user", prompt)])) for prompt in prompts]
 
 
 def _by_kind(
-    rig: ExperimentContext, asked: ExperimentRequest, kinds: Iterable[TextKind]
+    context: ExperimentContext, request: ExperimentRequest, kinds: Iterable[TextKind]
 ) -> list[tuple[str, list[Prompt]]]:
-    if asked.prompts:
-        return [(OWN, list(asked.prompts))]
-    return [(kind, encoded(rig, PROMPTS[kind])) for kind in kinds]
+    if request.prompts:
+        return [(OWN, list(request.prompts))]
+    return [(kind, encoded(context, PROMPTS[kind])) for kind in kinds]
 
 
 def _params(
-    asked: ExperimentRequest,
+    request: ExperimentRequest,
     tokens: int,
     seed: int,
     k: int | None,
@@ -132,11 +132,11 @@ def _params(
     rule: Rule = Rule.REJECTION,
 ) -> DecodingParams:
     sampling = SamplingParams(temperature, seed=seed)
-    return DecodingParams(sampling, asked.drafter, k, rule, _cap(asked, tokens), probe_every=0)
+    return DecodingParams(sampling, request.drafter, k, rule, _cap(request, tokens), probe_every=0)
 
 
-def _cap(asked: ExperimentRequest, tokens: int) -> int:
-    return min(tokens, asked.most_tokens)
+def _cap(request: ExperimentRequest, tokens: int) -> int:
+    return min(tokens, request.most_tokens)
 
 
 def _points(

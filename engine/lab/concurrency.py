@@ -80,22 +80,22 @@ class ConcurrencyRun:
 class Concurrency:
     """Each number of users in each way in turn; whose turn comes first changes from one to the next."""
 
-    def __init__(self, rig: ExperimentContext, asked: ExperimentRequest) -> None:
-        self._rig, self._asked = rig, asked
-        self._tokens = min(RATE_TOKENS, asked.most_tokens)
-        self._most = int(max(asked.xs))
-        own = asked.prompts
-        self._prompts = [own[i % len(own)] for i in range(self._most)] if own else encoded(rig, users(self._most))
+    def __init__(self, context: ExperimentContext, request: ExperimentRequest) -> None:
+        self._context, self._request = context, request
+        self._tokens = min(RATE_TOKENS, request.most_tokens)
+        self._most = int(max(request.xs))
+        own = request.prompts
+        self._prompts = [own[i % len(own)] for i in range(self._most)] if own else encoded(context, users(self._most))
         self._users: list[User] = []
-        self._runs: dict[tuple[str, int], list[ConcurrencyRun]] = {(s, int(x)): [] for s in SERIES for x in asked.xs}
+        self._runs: dict[tuple[str, int], list[ConcurrencyRun]] = {(s, int(x)): [] for s in SERIES for x in request.xs}
         read = Measurement(1.5 * self._most, self._read)
         self.measurements: Sequence[Measurement] = [
-            read, *(one for repeat in range(asked.repeats) for one in self._sweep(repeat))
+            read, *(one for repeat in range(request.repeats) for one in self._sweep(repeat))
         ]  # fmt: skip
 
     def _sweep(self, repeat: int) -> list[Measurement]:
         found: list[Measurement] = []
-        for i, x in enumerate(self._asked.xs):
+        for i, x in enumerate(self._request.xs):
             sides = [*SERIES][:: 1 if (repeat + i) % 2 else -1]
             found += [Measurement(8 + x, partial(self._run, side, int(x))) for side in sides]
         return found
@@ -103,7 +103,7 @@ class Concurrency:
     def _read(self) -> Iterator[None]:
         """Each user's prompt, once for all runs, as far as there is memory for the caches; then a few rounds to warm up."""
         free = free_bytes()
-        drafter = self._rig.new_drafter(self._asked.drafter)
+        drafter = self._context.new_drafter(self._request.drafter)
         layers = drafter.feature_layers if drafter else ()
         for ids in self._prompts:
             cache = KVCache(layers)
@@ -116,7 +116,7 @@ class Concurrency:
                 break
         for side in SERIES:
             replies = yield from self._begin(side, 1)
-            for _ in islice(together(self._rig.model, replies), WARM_UP_ROUNDS):
+            for _ in islice(together(self._context.model, replies), WARM_UP_ROUNDS):
                 yield
 
     def _run(self, side: str, count: int) -> Iterator[None]:
@@ -125,7 +125,7 @@ class Concurrency:
             return
         replies = yield from self._begin(side, count)
         tokens, seconds, rounds = 0, 0.0, list[Round]()
-        served = together(self._rig.model, replies)
+        served = together(self._context.model, replies)
         while tokens < count * self._tokens and all(reply.end() is None for reply in replies):
             spent_s, made = next(served)
             rounds += made
@@ -139,7 +139,7 @@ class Concurrency:
         params = self._params(SERIES[side])
         replies = []
         for user in self._users[:count]:
-            drafter = self._rig.new_drafter(self._asked.drafter) if side != PLAIN else None
+            drafter = self._context.new_drafter(self._request.drafter) if side != PLAIN else None
             lane = self._lane(user.bare if side == PLAIN else user.cache, drafter)
             replies.append(Reply(user.ids, params, lane))
             for _ in replies[-1].read():
@@ -147,12 +147,14 @@ class Concurrency:
         return replies
 
     def _lane(self, cache: KVCache, drafter: Drafter | None) -> ReplyContext:
-        return ReplyContext(self._rig.model, cache, self._rig.tokenizer, drafter, lambda: False, self._rig.costs)
+        return ReplyContext(
+            self._context.model, cache, self._context.tokenizer, drafter, lambda: False, self._context.profile
+        )
 
     def _params(self, k: int | None) -> DecodingParams:
         """With room for those who are quicker than the others."""
-        most = min(4 * self._tokens, self._asked.most_tokens)
-        return DecodingParams(SamplingParams(seed=0), self._asked.drafter, k, max_new_tokens=most, probe_every=0)
+        most = min(4 * self._tokens, self._request.most_tokens)
+        return DecodingParams(SamplingParams(seed=0), self._request.drafter, k, max_new_tokens=most, probe_every=0)
 
     def points(self) -> tuple[Point, ...]:
         found: list[Point] = []

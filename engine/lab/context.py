@@ -21,7 +21,7 @@ class ExperimentContext:
 
     model: Model
     tokenizer: Tokenizer
-    costs: Profile
+    profile: Profile
     new_drafter: Callable[[str], Drafter | None]
 
 

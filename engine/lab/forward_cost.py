@@ -40,14 +40,14 @@ class ForwardCost:
     Both lines are bounds, and so are made of the quickest that was seen: whatever else the machine does only adds to it.
     """
 
-    def __init__(self, rig: ExperimentContext, asked: ExperimentRequest) -> None:
-        self._rig = rig
-        self._context = max(1, min(CONTEXT, rig.model.context_len - int(max(asked.xs))))
-        self._xs = [int(x) for x in asked.xs if self._context + x <= rig.model.context_len]
-        vocab = rig.model.vocab_size
-        self._ids = [1 + 7 * i % (vocab - 1) for i in range(self._context + max(self._xs, default=0))]
+    def __init__(self, context: ExperimentContext, request: ExperimentRequest) -> None:
+        self._context = context
+        self._context_len = max(1, min(CONTEXT, context.model.context_len - int(max(request.xs))))
+        self._xs = [int(x) for x in request.xs if self._context_len + x <= context.model.context_len]
+        vocab = context.model.vocab_size
+        self._ids = [1 + 7 * i % (vocab - 1) for i in range(self._context_len + max(self._xs, default=0))]
         self._cache = KVCache()
-        self._buffer = buffer_bytes() if rig.model.network.device.type == "cpu" else 2**30
+        self._buffer = buffer_bytes() if context.model.network.device.type == "cpu" else 2**30
         self._seconds: dict[int, list[float]] = {x: [] for x in self._xs}
         self._reads: list[float] = []
         sweep = sum(20 + x for x in self._xs)
@@ -55,7 +55,7 @@ class ForwardCost:
             Measurement(sweep, partial(self._sweep, up=True, timed=False)),
             *(
                 measurement
-                for repeat in range(asked.repeats)
+                for repeat in range(request.repeats)
                 for measurement in (
                     Measurement(40, self._read),
                     *(
@@ -75,17 +75,17 @@ class ForwardCost:
 
     def _pass(self, rows: int) -> float:
         """Asks for the last `rows` ids behind a context that the cache knows, as a round of rows - 1 drafts does."""
-        model = self._rig.model
-        model.forward([Request(self._ids[: self._context], 0, self._cache)])  # a wider pass may have come before
+        model = self._context.model
+        model.forward([Request(self._ids[: self._context_len], 0, self._cache)])  # a wider pass may have come before
         model.synchronize()
         begin_s = perf_counter()
-        model.forward([Request(self._ids[: self._context + rows], rows, self._cache)])
+        model.forward([Request(self._ids[: self._context_len + rows], rows, self._cache)])
         model.synchronize()
         return perf_counter() - begin_s
 
     def _read(self) -> Iterator[None]:
         """Torch's sum over float32, with the same threads as the model: each takes its part."""
-        model, free = self._rig.model, free_bytes()
+        model, free = self._context.model, free_bytes()
         size = self._buffer if free is None else min(self._buffer, free // 4)
         memory = torch.ones(max(size // 4, 1), device=model.network.device)
         for n in range(1 + READS):
@@ -101,8 +101,8 @@ class ForwardCost:
 
     def points(self) -> tuple[Point, ...]:
         floor_ms = None
-        if self._reads and self._rig.model.network.weight_bytes:
-            floor_ms = min(self._reads) * self._rig.model.network.weight_bytes * 1e3
+        if self._reads and self._context.model.network.weight_bytes:
+            floor_ms = min(self._reads) * self._context.model.network.weight_bytes * 1e3
         found: list[Point] = []
         slope = compute_slope({x: min(seconds) * 1e3 for x, seconds in self._seconds.items() if seconds})
         for x, seconds in self._seconds.items():
@@ -116,9 +116,9 @@ class ForwardCost:
         return tuple(found)
 
     def settings(self) -> Pairs:
-        weights = self._rig.model.network.weight_bytes
+        weights = self._context.model.network.weight_bytes
         speed = (("read_gb_s", f"{1e-9 / min(self._reads):.2f}"),) if self._reads else ()
-        return (("context", str(self._context)), ("weight_mb", f"{weights / 1e6:.1f}"), *speed)
+        return (("context", str(self._context_len)), ("weight_mb", f"{weights / 1e6:.1f}"), *speed)
 
 
 def compute_slope(ms: Mapping[int, float]) -> float | None:

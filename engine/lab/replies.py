@@ -40,12 +40,12 @@ class Block:
     others: Mapping[Cell, DecodingParams]
 
 
-def play(rig: ExperimentContext, ids: Sequence[int], params: DecodingParams) -> Generator[None, None, Summary]:
+def play(context: ExperimentContext, ids: Sequence[int], params: DecodingParams) -> Generator[None, None, Summary]:
     """One reply alone, on cold caches; stands still after each event. Raises EngineError when it ends in an error."""
-    drafter = rig.new_drafter(params.drafter) if params.num_speculative_tokens != 0 else None
+    drafter = context.new_drafter(params.drafter) if params.num_speculative_tokens != 0 else None
     cache = KVCache(drafter.feature_layers if drafter else ())
     # Who runs this sees to cancelling, between two events.
-    lane = ReplyContext(rig.model, cache, rig.tokenizer, drafter, lambda: False, rig.costs)
+    lane = ReplyContext(context.model, cache, context.tokenizer, drafter, lambda: False, context.profile)
     events: list[Event] = []
     for event in generate(ids, params, lane):
         events.append(event)
@@ -64,12 +64,12 @@ class Comparison:
 
     def __init__(
         self,
-        rig: ExperimentContext,
+        context: ExperimentContext,
         blocks: Sequence[Block],
         points_of: Callable[[Mapping[Cell, Sequence[ReplyPair]]], tuple[Point, ...]],
         settings: Pairs,
     ) -> None:
-        self._rig, self._blocks, self._points_of, self._settings = rig, blocks, points_of, settings
+        self._context, self._blocks, self._points_of, self._settings = context, blocks, points_of, settings
         self._plain: dict[int, Summary] = {}
         self._others: list[dict[Cell, Summary]] = [{} for _ in blocks]
         self.measurements: Sequence[Measurement] = [
@@ -82,7 +82,7 @@ class Comparison:
             return
         block = self._blocks[0]
         for params in (block.plain, *list(block.others.values())[:1]):
-            yield from play(self._rig, block.ids, replace(params, max_new_tokens=WARM_UP_TOKENS))
+            yield from play(self._context, block.ids, replace(params, max_new_tokens=WARM_UP_TOKENS))
 
     def _of_block(self, n: int) -> list[Measurement]:
         block = self._blocks[n]
@@ -95,7 +95,7 @@ class Comparison:
         return found[::-1] if n % 2 else found
 
     def _reply(self, n: int, cell: Cell | None, params: DecodingParams) -> Iterator[None]:
-        summary = yield from play(self._rig, self._blocks[n].ids, params)
+        summary = yield from play(self._context, self._blocks[n].ids, params)
         if cell is None:
             self._plain[n] = summary
         else:

@@ -27,7 +27,7 @@ class RunControl:
 
 
 def run_experiment(
-    asked: ExperimentRequest, experiment: Experiment, watch: RunControl
+    request: ExperimentRequest, experiment: Experiment, watch: RunControl
 ) -> Iterator[Step | Result | None]:
     """None where others may have their turn, a Step after each measurement, at last a Result. Raises EngineError.
 
@@ -40,14 +40,14 @@ def run_experiment(
 
     def result() -> Result:
         return Result(
-            name=asked.name,
+            name=request.name,
             points=experiment.points(),
             machine=watch.machine,
             made=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=watch.clock() - begin_s,
             cancelled=watch.cancelled(),
             disturbed=watch.disturbed(),
-            settings=(("drafter", asked.drafter), ("repeats", str(asked.repeats)), *experiment.settings(), *cut),
+            settings=(("drafter", request.drafter), ("repeats", str(request.repeats)), *experiment.settings(), *cut),
         )
 
     yield Step(0, total, None)

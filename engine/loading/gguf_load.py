@@ -29,60 +29,60 @@ if TYPE_CHECKING:
 
 
 def load_bundled(
-    place: ModelSource, kernels: Kernels | None, quant: str, where: Any, threads: int, compute: str = "auto"
+    source: ModelSource, kernels: Kernels | None, quant: str, where: Any, threads: int, compute: str = "auto"
 ) -> Loaded:
     """From a folder made by `convert` in the form TILES. kernels: None for torch's own. Raises LoadError."""
-    tokenizer = read_tokenizer(place)
+    tokenizer = read_tokenizer(source)
     try:
-        config = _json(place, "config")
+        config = _json(source, "config")
         if kernels is not None:
-            return _native(place, config, tokenizer, kernels, threads)
-        kind = chosen(quant, place, where, (config["intermediate_size"], config["hidden_size"]), compute)
-        network = _lean(place.folder, config, kind, where)
+            return _native(source, config, tokenizer, kernels, threads)
+        kind = chosen(quant, source, where, (config["intermediate_size"], config["hidden_size"]), compute)
+        network = _lean(source.folder, config, kind, where)
     except (OSError, ValueError, KeyError) as error:
-        raise _damaged(place, error) from error
+        raise _damaged(source, error) from error
     network.vocab_size = tokenizer.vocab_size
-    return finished(network, tokenizer, place, kind, network.shape.context_len, threads)
+    return finished(network, tokenizer, source, kind, network.shape.context_len, threads)
 
 
-def read_tokenizer(place: ModelSource) -> Tokenizer:
+def read_tokenizer(source: ModelSource) -> Tokenizer:
     """Of a folder made by `convert`. Raises LoadError."""
     try:
         config, tokens, generation = (
-            _json(place, name) for name in ("config", "tokenizer_config", "generation_config")
+            _json(source, name) for name in ("config", "tokenizer_config", "generation_config")
         )
         template = tokens.get("chat_template")
         named = {name: tokens[name] for name in ("bos_token", "eos_token") if tokens.get(name)}
-        render = compiled_template(template, place.name, **named) if template else None
-        backend = tokenizers.Tokenizer.from_file(str(place.folder / "tokenizer.json"))
+        render = compiled_template(template, source.name, **named) if template else None
+        backend = tokenizers.Tokenizer.from_file(str(source.folder / "tokenizer.json"))
         bos = backend.token_to_id(named["bos_token"]) if "bos_token" in named else None
         return build_tokenizer(backend, render, generation["eos_token_id"], bos, config["vocab_size"])
     except TemplateError as error:
         raise LoadError(
-            f"The chat template of {place.name} cannot be read ({first_line(error)}): choose another file."
+            f"The chat template of {source.name} cannot be read ({first_line(error)}): choose another file."
         ) from error
     except Exception as error:  # the library of tokenisers has no error of its own
-        raise _damaged(place, error) from error
+        raise _damaged(source, error) from error
 
 
-def runs_natively(place: ModelSource) -> bool:
+def runs_natively(source: ModelSource) -> bool:
     """Whether the native kernels know this model's kind and sizes. place: with tiles. Raises LoadError."""
     from engine.kernels.packing import GROUP, LANES
 
     try:
-        config = _json(place, "config")
+        config = _json(source, "config")
         heads, dim = config["num_attention_heads"], config["head_dim"]
     except (OSError, ValueError, KeyError) as error:
-        raise _damaged(place, error) from error
+        raise _damaged(source, error) from error
     return bool(config["model_type"] == "llama" and dim % LANES == 0 and heads * dim % GROUP == 0)
 
 
-def _json(place: ModelSource, name: str) -> Any:
-    return json.loads((place.folder / f"{name}.json").read_text("utf-8"))
+def _json(source: ModelSource, name: str) -> Any:
+    return json.loads((source.folder / f"{name}.json").read_text("utf-8"))
 
 
-def _damaged(place: ModelSource, error: Exception) -> LoadError:
-    return LoadError(f"{place.name} cannot be loaded ({first_line(error)}): delete the cache and start again.")
+def _damaged(source: ModelSource, error: Exception) -> LoadError:
+    return LoadError(f"{source.name} cannot be loaded ({first_line(error)}): delete the cache and start again.")
 
 
 def _shape(config: dict[str, Any]) -> LlamaShape:
@@ -93,7 +93,9 @@ def _shape(config: dict[str, Any]) -> LlamaShape:
     return LlamaShape.read(config, None if plain else (speeds(rope, config["head_dim"]), 1.0))
 
 
-def _native(place: ModelSource, config: dict[str, Any], tokenizer: Tokenizer, kernels: Kernels, threads: int) -> Loaded:
+def _native(
+    source: ModelSource, config: dict[str, Any], tokenizer: Tokenizer, kernels: Kernels, threads: int
+) -> Loaded:
     from safetensors.torch import load_file
 
     from engine.loading.batch_invariance import PROMPT, remembered
@@ -102,17 +104,17 @@ def _native(place: ModelSource, config: dict[str, Any], tokenizer: Tokenizer, ke
 
     shape = _shape(config)
     roomy = replace(shape, context_len=max(shape.context_len, PROMPT))  # as long as what it is proved with
-    network = NativeLlama(roomy, load_file(place.folder / "tiles.safetensors"), kernels, threads)
+    network = NativeLlama(roomy, load_file(source.folder / "tiles.safetensors"), kernels, threads)
     network.vocab_size = tokenizer.vocab_size
     return Loaded(
         network=network,
         tokenizer=tokenizer,
-        name=place.name,
-        weights=place.origin,
+        name=source.name,
+        weights=source.origin,
         kernel=f"native integer kernel, {kernels.path}",
         context_len=shape.context_len,
         device="cpu",
-        exact=remembered(network, cache_folder() / "native", f"{place.digest}-{kernels.key}-{threads}"),
+        exact=remembered(network, cache_folder() / "native", f"{source.digest}-{kernels.key}-{threads}"),
     )
 
 

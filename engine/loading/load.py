@@ -57,17 +57,17 @@ def load(
     threads = threads or default_threads()
     where = pick_device(device)
     kernels = _kernels(target, kernel, quant, where, progress)
-    place = find(target, offline, progress, tiles=True)
-    if kernels is not None and not (place.tiles and runs_natively(place)):
+    source = find(target, offline, progress, tiles=True)
+    if kernels is not None and not (source.tiles and runs_natively(source)):
         if kernel == "native":
-            raise LoadError(f"The native kernels do not run {place.name}: leave out --kernel native.")
+            raise LoadError(f"The native kernels do not run {source.name}: leave out --kernel native.")
         kernels = None
     if where.type == "cpu":  # beside the native kernels torch does small things only, and threads take long to wake
         torch.set_num_threads(threads if kernels is None else 1)
     progress("load", None)
-    if place.tiles:
-        return load_bundled(place, kernels, quant, where, threads, compute)
-    return _load_transformers(place, where, quant, threads, compute)
+    if source.tiles:
+        return load_bundled(source, kernels, quant, where, threads, compute)
+    return _load_transformers(source, where, quant, threads, compute)
 
 
 def _kernels(target: str, wanted: str, quant: str, where: Any, progress: Progress) -> Kernels | None:
@@ -91,46 +91,46 @@ def _kernels(target: str, wanted: str, quant: str, where: Any, progress: Progres
     return None
 
 
-def _load_transformers(place: ModelSource, where: Any, quant: str, threads: int, compute: str) -> Loaded:
+def _load_transformers(source: ModelSource, where: Any, quant: str, threads: int, compute: str) -> Loaded:
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    config = _config(place)
-    _refuse_unsupported(place.name, config)
+    config = _config(source)
+    _refuse_unsupported(source.name, config)
     text_config = config.get_text_config()
     shape = (getattr(text_config, "intermediate_size", None) or text_config.hidden_size, text_config.hidden_size)
-    kind = chosen(quant, place, where, shape, compute)
-    network, generation = _network(place, kind, where)
-    tokenizer = read_tokenizer(place) if place.is_gguf else _tokenizer(place, generation, text_config.vocab_size)
+    kind = chosen(quant, source, where, shape, compute)
+    network, generation = _network(source, kind, where)
+    tokenizer = read_tokenizer(source) if source.is_gguf else _tokenizer(source, generation, text_config.vocab_size)
     network.vocab_size = tokenizer.vocab_size
     context_len = int(getattr(text_config, "max_position_embeddings", None) or 2048)
-    loaded = finished(network, tokenizer, place, kind, context_len, threads)
-    return replace(loaded, note="\n".join(filter(None, [_of_size(place, network), loaded.note])))
+    loaded = finished(network, tokenizer, source, kind, context_len, threads)
+    return replace(loaded, note="\n".join(filter(None, [_of_size(source, network), loaded.note])))
 
 
-def _of_size(place: ModelSource, network: Network) -> str:
+def _of_size(source: ModelSource, network: Network) -> str:
     """What to say of a GGUF whose weights take clearly more memory than in the file, or ""."""
-    if not place.is_gguf or network.weight_bytes < 1.2 * place.file_bytes:
+    if not source.is_gguf or network.weight_bytes < 1.2 * source.file_bytes:
         return ""
-    here, there = (f"{size / 2**30:.2f}" for size in (network.weight_bytes, place.file_bytes))
-    return DEQUANTISED.format(name=place.name, origin=place.origin, here=here, there=there)
+    here, there = (f"{size / 2**30:.2f}" for size in (network.weight_bytes, source.file_bytes))
+    return DEQUANTISED.format(name=source.name, origin=source.origin, here=here, there=there)
 
 
-def _config(place: ModelSource) -> Any:
+def _config(source: ModelSource) -> Any:
     from transformers import AutoConfig
 
-    if not (place.folder / "config.json").is_file():
-        raise LoadError(f"{place.name} has no config.json: name the folder of a model as safetensors.")
-    if not any(place.folder.glob("*.safetensors")):
+    if not (source.folder / "config.json").is_file():
+        raise LoadError(f"{source.name} has no config.json: name the folder of a model as safetensors.")
+    if not any(source.folder.glob("*.safetensors")):
         raise LoadError(
-            f"{place.name} has no *.safetensors weights, and no other kind is loaded: choose another model."
+            f"{source.name} has no *.safetensors weights, and no other kind is loaded: choose another model."
         )
     try:
-        return AutoConfig.from_pretrained(place.folder, trust_remote_code=False, local_files_only=True)
+        return AutoConfig.from_pretrained(source.folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # its values are checked in many ways, by many kinds of errors
         raise LoadError(
-            f"The config.json of {place.name} cannot be used ({first_line(error)}): choose another model."
+            f"The config.json of {source.name} cannot be used ({first_line(error)}): choose another model."
         ) from error
 
 
@@ -158,7 +158,7 @@ def _unsupported(name: str, config: Any) -> str:
     )
 
 
-def _network(place: ModelSource, kind: LinearFormat, where: Any) -> tuple[Network, Any]:
+def _network(source: ModelSource, kind: LinearFormat, where: Any) -> tuple[Network, Any]:
     """A network, lean where its family is known, and the model's generation config. Raises LoadError."""
     import torch
 
@@ -168,7 +168,7 @@ def _network(place: ModelSource, kind: LinearFormat, where: Any) -> tuple[Networ
 
     # What is quantised comes in whole, and need not fit the device whole: it proves itself here, and goes layer by layer.
     here = torch.device("cpu") if kind.requantises else where
-    model = _read(place, kind, where, here)
+    model = _read(source, kind, where, here)
     reason = refusal(model.config.to_dict())
     if reason is None:
         usual = _usual(model)
@@ -179,10 +179,10 @@ def _network(place: ModelSource, kind: LinearFormat, where: Any) -> tuple[Networ
         if network is not None:
             return network, generation
         reason = "it is not quite of the Llama family"
-        model = _read(place, kind, where, here)
-    log.info("%s runs on transformers: %s.", place.name, reason)
+        model = _read(source, kind, where, here)
+    log.info("%s runs on transformers: %s.", source.name, reason)
     if not _attends_rightly(model):
-        raise LoadError(_unsupported(place.name, model.config))
+        raise LoadError(_unsupported(source.name, model.config))
     change = _requantised(model, kind, where) if kind.requantises else 0
     transformed = TransformersNetwork(moved(model, where), model.config.get_text_config().vocab_size)
     transformed.weight_bytes += change
@@ -245,7 +245,7 @@ def _rope(config: Any) -> tuple[list[float], float] | None:
     return speeds.tolist(), float(scale)
 
 
-def _read(place: ModelSource, kind: LinearFormat, where: Any, here: Any) -> Any:
+def _read(source: ModelSource, kind: LinearFormat, where: Any, here: Any) -> Any:
     """The transformers model on the device `here`, in the number format of the device `where`. Raises LoadError."""
     from transformers import AutoModelForCausalLM
 
@@ -253,7 +253,7 @@ def _read(place: ModelSource, kind: LinearFormat, where: Any, here: Any) -> Any:
 
     try:
         model, about = AutoModelForCausalLM.from_pretrained(
-            place.folder,
+            source.folder,
             output_loading_info=True,
             dtype=_dtype(kind, where),
             use_safetensors=True,
@@ -261,10 +261,10 @@ def _read(place: ModelSource, kind: LinearFormat, where: Any, here: Any) -> Any:
             local_files_only=True,
         )
     except Exception as error:  # damaged files fail in many ways, and each of them is this sentence
-        raise LoadError(f"{place.name} cannot be loaded ({first_line(error)}): its files may be damaged.") from error
+        raise LoadError(f"{source.name} cannot be loaded ({first_line(error)}): its files may be damaged.") from error
     if about["missing_keys"]:  # transformers makes them up
         missing = min(about["missing_keys"])
-        raise LoadError(f"{place.name} cannot be loaded (it lacks the weights {missing}): fetch its files again.")
+        raise LoadError(f"{source.name} cannot be loaded (it lacks the weights {missing}): fetch its files again.")
     return moved(model.requires_grad_(False).eval(), here)
 
 
@@ -346,14 +346,14 @@ def _gives(network: Network, usual: Any) -> bool:
     return bool((ours - usual).norm() <= TOLERANCE * spread)  # False for NaN as well
 
 
-def _tokenizer(place: ModelSource, generation: Any, rows: int) -> Tokenizer:
+def _tokenizer(source: ModelSource, generation: Any, rows: int) -> Tokenizer:
     from transformers import AutoTokenizer
 
     try:
-        hf = AutoTokenizer.from_pretrained(place.folder, trust_remote_code=False, local_files_only=True)
+        hf = AutoTokenizer.from_pretrained(source.folder, trust_remote_code=False, local_files_only=True)
         backend = hf.backend_tokenizer
     except Exception as error:  # as above; a tokeniser without a fast form has no backend_tokenizer
-        raise LoadError(f"The tokeniser of {place.name} cannot be loaded ({first_line(error)}).") from error
+        raise LoadError(f"The tokeniser of {source.name} cannot be loaded ({first_line(error)}).") from error
     stops = getattr(generation, "eos_token_id", None)
     stop_ids = {hf.eos_token_id, *(stops if isinstance(stops, list) else [stops])} - {None}
 
@@ -362,7 +362,7 @@ def _tokenizer(place: ModelSource, generation: Any, rows: int) -> Tokenizer:
             return str(hf.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
         except Exception as error:  # the template is the model maker's program, and fails as it likes
             raise InvalidParams(
-                "messages", f"The chat template of {place.name} refuses this conversation: {first_line(error)}."
+                "messages", f"The chat template of {source.name} refuses this conversation: {first_line(error)}."
             ) from error
 
     return build_tokenizer(backend, render if hf.chat_template else None, stop_ids, hf.bos_token_id, rows)

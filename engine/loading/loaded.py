@@ -44,7 +44,7 @@ class Loaded:
     """A sentence that a person should read about how the weights are kept, or ""."""
 
 
-def chosen(quant: str, place: ModelSource, where: Any, shape: tuple[int, int], compute: str = "auto") -> LinearFormat:
+def chosen(quant: str, source: ModelSource, where: Any, shape: tuple[int, int], compute: str = "auto") -> LinearFormat:
     """What --quant names, or the quickest here that rounds no weight again. Raises LoadError.
 
     shape: of a typical layer. compute: what NF4 multiplies in, as `EngineConfig.compute`.
@@ -52,12 +52,12 @@ def chosen(quant: str, place: ModelSource, where: Any, shape: tuple[int, int], c
     from engine.loading.autotune import quickest_format
     from engine.networks.linear import LINEAR_FORMATS, computing, refusal
 
-    if quant == "gguf" and not place.tiles:
+    if quant == "gguf" and not source.tiles:
         raise LoadError(
             "--quant gguf is for the default model and GGUF files of Q4_0, Q4_1 or Q8_0 throughout: leave it out."
         )
     if quant == "auto" and where.type == "cpu":
-        names = ["gguf", "bf16", "fp32"] if place.tiles else ["bf16", "fp32"]
+        names = ["gguf", "bf16", "fp32"] if source.tiles else ["bf16", "fp32"]
         quant = quickest_format(names, _memory(), shape)
     elif quant == "auto":
         quant = pick_dtype(where)
@@ -67,27 +67,27 @@ def chosen(quant: str, place: ModelSource, where: Any, shape: tuple[int, int], c
 
 
 def finished(
-    network: Network, tokenizer: Tokenizer, place: ModelSource, kind: LinearFormat, context_len: int, threads: int
+    network: Network, tokenizer: Tokenizer, source: ModelSource, kind: LinearFormat, context_len: int, threads: int
 ) -> Loaded:
     """With everything that is to be said of a network whose linear layers are of one kind."""
-    again = place.is_gguf
-    weights = f"{place.origin}, run as {kind.name}"
+    again = source.is_gguf
+    weights = f"{source.origin}, run as {kind.name}"
     if kind.requantises:
-        weights = f"{place.origin}, quantised {'again ' if again else ''}as {kind.name}"
+        weights = f"{source.origin}, quantised {'again ' if again else ''}as {kind.name}"
     return Loaded(
         network=network,
         tokenizer=tokenizer,
-        name=place.name,
-        weights=place.origin if kind.name == "gguf" else weights,
+        name=source.name,
+        weights=source.origin if kind.name == "gguf" else weights,
         kernel=kind.phrase,
         context_len=context_len,
         device=str(network.device),
-        exact=_is_exact(network, place, kind, threads),
+        exact=_is_exact(network, source, kind, threads),
         note=NF4_NOTE if again and kind.name == "nf4" else "",
     )
 
 
-def _is_exact(network: Network, place: ModelSource, kind: LinearFormat, threads: int) -> bool:
+def _is_exact(network: Network, source: ModelSource, kind: LinearFormat, threads: int) -> bool:
     """Measured once for all models of one shape on a CPU; not claimed where measuring takes too long."""
     import torch
 
@@ -97,7 +97,7 @@ def _is_exact(network: Network, place: ModelSource, kind: LinearFormat, threads:
     folder = _memory()
     if not isinstance(network, LeanLlama) or folder is None or network.device.type != "cpu":
         return False
-    facts = f"{network.shape} {network.vocab_size} {place.origin} {torch.__version__} {threads} {kind.name}"
+    facts = f"{network.shape} {network.vocab_size} {source.origin} {torch.__version__} {threads} {kind.name}"
     key = f"{processor()}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
     return remembered(network, folder, key, EXACT_LIMIT_S)
 

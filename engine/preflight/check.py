@@ -17,7 +17,7 @@ from engine.loading.gguf_convert import folders_of
 from engine.loading.progress import Progress
 from engine.preflight import memory
 from engine.preflight.check_pair import alone, drafting_of
-from engine.preflight.diagnostics import Diagnostic, FitLevel, ModelRefused, diagnostic, worst, worst_first
+from engine.preflight.diagnostics import Diagnostic, FitLevel, ModelRefused, diagnose, worst, worst_first
 from engine.preflight.headers import read_headers
 from engine.preflight.memory import MIB, Machine, this_machine
 from engine.preflight.memory_plan import PARTS, MemoryPlan, count_text, plan, size_text
@@ -48,7 +48,7 @@ class Report:
     """
 
     verdict: FitLevel
-    findings: tuple[Diagnostic, ...]
+    diagnostics: tuple[Diagnostic, ...]
     target: ModelInfo | None
     drafter: ModelInfo | None
     needs_mib: float
@@ -67,35 +67,35 @@ def check(
     """Never raises for a bad name: that is a finding. beside_mib: held by the pair in use, which stays meanwhile."""
     config = resolved(config)
     machine = machine or this_machine()
-    findings: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     model_drafts = config.drafter not in DRAFTER_WORDS
-    target = _read(config.target, config, progress, findings, model_drafts)
-    drafter = _read(config.drafter, config, progress, findings, True) if model_drafts else _own_head(config)
+    target = _read(config.target, config, progress, diagnostics, model_drafts)
+    drafter = _read(config.drafter, config, progress, diagnostics, True) if model_drafts else _own_head(config)
     if target is not None and target.head is not None:
-        findings.append(diagnostic("head_alone", name=target.name))
-    device = _device(config.device, machine, findings)
-    drafter_device = device if config.drafter_device == "auto" else _device(config.drafter_device, machine, findings)
+        diagnostics.append(diagnose("head_alone", name=target.name))
+    device = _device(config.device, machine, diagnostics)
+    drafter_device = device if config.drafter_device == "auto" else _device(config.drafter_device, machine, diagnostics)
     plans: list[MemoryPlan] = []
     if target is not None and target.head is None:
-        findings += alone(target, is_target=True)
-        plans.append(plan(target, device, config.quant, config.kernel, machine, findings))
+        diagnostics += alone(target, is_target=True)
+        plans.append(plan(target, device, config.quant, config.kernel, machine, diagnostics))
     if drafter is not None:
-        findings += alone(drafter, is_target=False)
+        diagnostics += alone(drafter, is_target=False)
         where = device if drafter.head is not None else drafter_device
-        plans.append(plan(drafter, where, config.drafter_quant, "auto", machine, findings))
-    drafting = drafting_of(config, target, drafter, findings)
-    findings += _disk(plans, machine)
+        plans.append(plan(drafter, where, config.drafter_quant, "auto", machine, diagnostics))
+    drafting = drafting_of(config, target, drafter, diagnostics)
+    diagnostics += _disk(plans, machine)
     if target is None or target.head is not None:
         return Report(
-            worst(findings), worst_first(findings), target, drafter, 0.0, machine.free_on(device), (), drafting
+            worst(diagnostics), worst_first(diagnostics), target, drafter, 0.0, machine.free_on(device), (), drafting
         )
     parts = parts_of(plans)
-    findings += [*_memory(parts, machine, beside_mib), *_speed(plans, config, machine)]
+    diagnostics += [*_memory(parts, machine, beside_mib), *_speed(plans, config, machine)]
     summed = {name: sum(by_name.get(name, 0.0) for by_name in parts.values()) for name in PARTS[:-1]}
     summed[PARTS[-1]] = parts[device].get(PARTS[-1], 0.0)  # elsewhere it is only passing through
     return Report(
-        worst(findings),
-        worst_first(findings),
+        worst(diagnostics),
+        worst_first(diagnostics),
         target,
         drafter,
         sum(summed.values()),
@@ -106,13 +106,13 @@ def check(
 
 
 def _read(
-    name: str, config: EngineConfig, progress: Progress, findings: list[Diagnostic], with_tokens: bool
+    name: str, config: EngineConfig, progress: Progress, diagnostics: list[Diagnostic], with_tokens: bool
 ) -> ModelInfo | None:
     try:
         return read_headers(name, offline=config.offline, progress=progress, with_tokens=with_tokens)
     except ModelRefused as refused:
-        if refused.finding not in findings:
-            findings.append(refused.finding)
+        if refused.diagnostic not in diagnostics:
+            diagnostics.append(refused.diagnostic)
         return None
 
 
@@ -123,13 +123,13 @@ def _own_head(config: EngineConfig) -> ModelInfo | None:
     return read_headers(str(BUNDLED))
 
 
-def _device(wanted: str, machine: Machine, findings: list[Diagnostic]) -> str:
+def _device(wanted: str, machine: Machine, diagnostics: list[Diagnostic]) -> str:
     if wanted == "auto":
         return "cuda" if "cuda" in machine.devices else "cpu"
     if wanted not in machine.devices:
-        missing = diagnostic("no_device", device=wanted, usable=", ".join(machine.devices))
-        if missing not in findings:
-            findings.append(missing)
+        missing = diagnose("no_device", device=wanted, usable=", ".join(machine.devices))
+        if missing not in diagnostics:
+            diagnostics.append(missing)
     return wanted
 
 
@@ -143,12 +143,12 @@ def _memory(parts: dict[str, dict[str, float]], machine: Machine, beside_mib: fl
         needs, free = sum(by_name.values()), machine.free_on(device)
         where = machine.gpu_name or "the GPU's memory" if device == "cuda" else "memory"
         if free is None:
-            yield diagnostic("memory_unknown", where=where, needs=size_text(needs))
+            yield diagnose("memory_unknown", where=where, needs=size_text(needs))
         elif needs > free:
             code = "memory_beside" if needs <= TIGHT * (free + beside_mib) else "memory_short"
-            yield diagnostic(code, needs=size_text(needs), free=size_text(free), where=where)
+            yield diagnose(code, needs=size_text(needs), free=size_text(free), where=where)
         elif needs > TIGHT * free:
-            yield diagnostic("memory_tight", needs=size_text(needs), free=size_text(free), where=where)
+            yield diagnose("memory_tight", needs=size_text(needs), free=size_text(free), where=where)
 
 
 def _disk(plans: list[MemoryPlan], machine: Machine) -> Iterator[Diagnostic]:
@@ -162,7 +162,7 @@ def _disk(plans: list[MemoryPlan], machine: Machine) -> Iterator[Diagnostic]:
         folder = str(cache_folder())
     except LoadError:
         folder = "the cache"
-    yield diagnostic("disk_short", folder=folder, free=size_text(machine.disk_free_mib), needs=size_text(needs))
+    yield diagnose("disk_short", folder=folder, free=size_text(machine.disk_free_mib), needs=size_text(needs))
 
 
 def _converted(model: ModelInfo) -> bool:
@@ -180,7 +180,7 @@ def _speed(plans: list[MemoryPlan], config: EngineConfig, machine: Machine) -> I
     drafters = [p for p in plans[1:] if p.model.head is None and p.device == target.device]
     for drafter in drafters:
         if drafter.read_mib > ALIKE * target.read_mib:
-            yield diagnostic("drafter_larger", drafter=drafter.model.name, target=target.model.name)
+            yield diagnose("drafter_larger", drafter=drafter.model.name, target=target.model.name)
     if target.device != "cpu" or target.read_mib < MOST_ROWS_MIB or target.model.reason is not None:
         return
     from engine.hardware import default_threads
@@ -189,7 +189,7 @@ def _speed(plans: list[MemoryPlan], config: EngineConfig, machine: Machine) -> I
     rate = speed / target.read_mib
     if rate < PATIENCE:
         possible = speed / PATIENCE / (target.read_mib / target.model.parameters)
-        yield diagnostic("gpu_better", name=target.model.name, rate=f"{rate:.1f}", parameters=count_text(possible))
+        yield diagnose("gpu_better", name=target.model.name, rate=f"{rate:.1f}", parameters=count_text(possible))
 
 
 # -- as text -----------------------------------------------------------------------------------------------------------
@@ -209,8 +209,8 @@ def card(report: Report) -> str:
         free = "" if report.free_mib is None else f", {size_text(report.free_mib)} free"
         parts = ", ".join(f"{name} {size_text(mib)}" for name, mib in report.parts)
         lines.append(f"  memory   about {size_text(report.needs_mib)}{free} ({parts})")
-    for finding in report.findings:
-        lines += ["", f"- {finding.message}", *([f"  {finding.advice}"] if finding.advice else [])]
+    for diagnostic in report.diagnostics:
+        lines += ["", f"- {diagnostic.message}", *([f"  {diagnostic.advice}"] if diagnostic.advice else [])]
     return "\n".join(lines)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.config import EngineConfig
-from engine.preflight.diagnostics import Diagnostic, diagnostic
+from engine.preflight.diagnostics import Diagnostic, diagnose
 from engine.preflight.memory import MIB
 from engine.preflight.memory_plan import size_text
 from engine.preflight.model_info import ModelInfo
@@ -18,29 +18,29 @@ def alone(model: ModelInfo, is_target: bool) -> Iterator[Diagnostic]:
     if model.reason is not None:
         yield model.reason
     if not model.here:
-        yield diagnostic("download", name=model.name, size=size_text(model.file_bytes / MIB))
+        yield diagnose("download", name=model.name, size=size_text(model.file_bytes / MIB))
     if is_target and not model.chat:
-        yield diagnostic("no_chat_template", name=model.name)
+        yield diagnose("no_chat_template", name=model.name)
     if is_target and model.reason is None and model.context_len < SHORT_CONTEXT:
-        yield diagnostic("context_short", name=model.name, context=f"{model.context_len}")
+        yield diagnose("context_short", name=model.name, context=f"{model.context_len}")
 
 
 def drafting_of(
-    config: EngineConfig, target: ModelInfo | None, drafter: ModelInfo | None, findings: list[Diagnostic]
+    config: EngineConfig, target: ModelInfo | None, drafter: ModelInfo | None, diagnostics: list[Diagnostic]
 ) -> str:
-    """Who will draft and in which tokens, as `check.Report.drafting`; what speaks against it goes to `findings`."""
+    """Who will draft and in which tokens, as `check.Report.drafting`; what speaks against it goes to `diagnostics`."""
     if config.drafter == "none":
         return "none"
     if drafter is None:
         return "ngram"
     if drafter.head is not None:
-        findings += _head_fits(target, drafter) if target is not None else ()
+        diagnostics += _head_fits(target, drafter) if target is not None else ()
         return "head"
     if target is None or target.head is not None:
         return "same ids"
     if drafter.context_len < target.context_len:
-        findings.append(
-            diagnostic(
+        diagnostics.append(
+            diagnose(
                 "drafter_context_shorter",
                 drafter=drafter.name,
                 target=target.name,
@@ -48,25 +48,25 @@ def drafting_of(
                 long=f"{target.context_len}",
             )
         )
-    return _same_tokens(target, drafter, findings)
+    return _same_tokens(target, drafter, diagnostics)
 
 
-def _same_tokens(target: ModelInfo, drafter: ModelInfo, findings: list[Diagnostic]) -> str:
+def _same_tokens(target: ModelInfo, drafter: ModelInfo, diagnostics: list[Diagnostic]) -> str:
     """As `Tokenizer.same_ids` will find when both are loaded, and what it means."""
     names = {"target": target.name, "drafter": drafter.name}
     if target.tokens is None or drafter.tokens is None:
-        findings.append(diagnostic("tokenisers_unread", **names))
+        diagnostics.append(diagnose("tokenisers_unread", **names))
         return "same ids"
     shared = min(target.vocab_size or 0, drafter.vocab_size or 0)
     if not target.tokens.same_ids(drafter.tokens, shared):
-        findings.append(diagnostic("tokenisers_differ", **names))
+        diagnostics.append(diagnose("tokenisers_differ", **names))
         return "re-encoded"
     cuts = {tokens.behaviour for tokens in (target.tokens, drafter.tokens)} - {""}
     if len(cuts) > 1:
-        findings.append(diagnostic("tokenisers_cut_otherwise", **names))
+        diagnostics.append(diagnose("tokenisers_cut_otherwise", **names))
     if target.vocab_rows != drafter.vocab_rows:
         rows = {"target_rows": f"{target.vocab_rows}", "drafter_rows": f"{drafter.vocab_rows}"}
-        findings.append(diagnostic("padded_vocabulary", **names, size=f"{shared}", **rows))
+        diagnostics.append(diagnose("padded_vocabulary", **names, size=f"{shared}", **rows))
     return "same ids"
 
 
@@ -80,10 +80,10 @@ def _head_fits(target: ModelInfo, head: ModelInfo) -> Iterator[Diagnostic]:
     )
     for what, theirs, ours in sizes:
         if theirs != ours if what != "last layer" else theirs > ours:
-            yield diagnostic(
+            yield diagnose(
                 "head_size", head=head.name, target=target.name, what=what, theirs=f"{theirs}", ours=f"{ours}"
             )
             return
     made_for, name = (text.rpartition("/")[2].lower() for text in (facts.target, target.name))
     if made_for and not name.startswith(made_for):
-        yield diagnostic("head_of_another_target", head=head.name, target=target.name, made_for=facts.target)
+        yield diagnose("head_of_another_target", head=head.name, target=target.name, made_for=facts.target)

@@ -230,28 +230,28 @@ SENTENCES: dict[str, Sentence] = {
 }  # fmt: skip
 
 
-def diagnostic(code: str, /, **values: str) -> Diagnostic:
+def diagnose(code: str, /, **values: str) -> Diagnostic:
     """A finding with its sentences filled in. Raises KeyError for an unknown code or a value that is missing."""
     sentence = SENTENCES[code]
     message, advice = (text.format(**values) for text in (sentence.message, sentence.advice))
     return Diagnostic(code, sentence.level, message, advice, tuple(values.items()))
 
 
-def worst(findings: Iterable[Diagnostic]) -> FitLevel:
+def worst(diagnostics: Iterable[Diagnostic]) -> FitLevel:
     """FITS where there are none."""
     order = list(FitLevel)
-    return max((finding.level for finding in findings), key=order.index, default=FitLevel.FITS)
+    return max((diagnostic.level for diagnostic in diagnostics), key=order.index, default=FitLevel.FITS)
 
 
-def worst_first(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+def worst_first(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Of one level as they were."""
     order = list(FitLevel)
-    return tuple(sorted(findings, key=lambda finding: -order.index(finding.level)))
+    return tuple(sorted(diagnostics, key=lambda diagnostic: -order.index(diagnostic.level)))
 
 
 class ModelRefused(LoadError):
     """A model that cannot be loaded, found out from what it says of itself. finding: why, and what to try."""
 
     def __init__(self, code: str, /, **values: str) -> None:
-        self.finding = diagnostic(code, **values)
-        super().__init__(self.finding.said)
+        self.diagnostic = diagnose(code, **values)
+        super().__init__(self.diagnostic.said)

@@ -22,11 +22,11 @@ def makes_room(config: EngineConfig, held_mib: float, progress: Progress) -> boo
     refused = _refused(report)
     if not refused:
         return False
-    short = all(finding.code == "memory_short" for finding in refused)
+    short = all(diagnostic.code == "memory_short" for diagnostic in refused)
     if short and report.free_mib is not None and report.needs_mib <= report.free_mib + held_mib:
         return True
     raise LoadError(refused[0].said)
 
 
 def _refused(report: Report) -> list[Diagnostic]:
-    return [finding for finding in report.findings if finding.level is FitLevel.CANNOT]
+    return [diagnostic for diagnostic in report.diagnostics if diagnostic.level is FitLevel.CANNOT]

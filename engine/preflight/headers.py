@@ -19,7 +19,7 @@ from engine.loading.progress import Progress
 from engine.loading.source import EMBEDDED_NAME, HUB_ID, first_line
 from engine.networks.llama_shape import LLAMA_FAMILY
 from engine.preflight import tokenizer_info as tokens_of
-from engine.preflight.diagnostics import Diagnostic, ModelRefused, diagnostic
+from engine.preflight.diagnostics import Diagnostic, ModelRefused, diagnose
 from engine.preflight.headers_folder import of_files
 from engine.preflight.model_files import Folder, on_hub
 from engine.preflight.model_info import ModelInfo, window_of
@@ -151,14 +151,14 @@ def _gguf_reason(path: Path, gguf: GgufHeader) -> tuple[Diagnostic | None, dict[
     """Why it is not read, and its config.json where it is."""
     if gguf.architecture not in FAMILIES:
         code = obstacle({"model_type": gguf.architecture}) or "unknown_architecture"
-        return diagnostic(code, name=path.name, kind=gguf.architecture or "?"), {}
+        return diagnose(code, name=path.name, kind=gguf.architecture or "?"), {}
     others = sorted({tensor.type for tensor in gguf.tensors} - set(READ))
     if others:
-        return diagnostic("unsupported_type", name=path.name, type=", ".join(others)), {}
+        return diagnose("unsupported_type", name=path.name, type=", ".join(others)), {}
     try:
         return None, model_config(gguf, path)
     except LoadError as error:
-        return diagnostic("gguf_refused", reason=first_line(error).split(": ")[0]), {}
+        return diagnose("gguf_refused", reason=first_line(error).split(": ")[0]), {}
 
 
 def _gguf(path: Path, name: str) -> GgufHeader:

@@ -13,7 +13,7 @@ from engine.heads.config import is_head_config
 from engine.loading.source import first_line
 from engine.networks.llama_shape import LLAMA_FAMILY, refusal
 from engine.preflight import tokenizer_info as tokens_of
-from engine.preflight.diagnostics import Diagnostic, ModelRefused, diagnostic
+from engine.preflight.diagnostics import Diagnostic, ModelRefused, diagnose
 from engine.preflight.model_files import Files, json_of
 from engine.preflight.model_info import HeadInfo, ModelInfo, window_of
 from engine.preflight.supported import obstacle
@@ -77,11 +77,11 @@ def of_files(files: Files) -> ModelInfo:
 
 def _reason(name: str, config: Mapping[str, Any], text: dict[str, Any]) -> Diagnostic | None:
     if code := obstacle(text):
-        return diagnostic(code, name=name, kind=str(config.get("model_type")))
+        return diagnose(code, name=name, kind=str(config.get("model_type")))
     quantised = config.get("quantization_config") or text.get("quantization_config")
     if isinstance(quantised, dict):
         method = quantised.get("quant_method") or "another program"
-        return diagnostic("prequantised", name=name, method=str(method))
+        return diagnose("prequantised", name=name, method=str(method))
     return None
 
 
@@ -173,7 +173,7 @@ def _usual(text: dict[str, Any]) -> dict[str, Any]:
 def _check_layers(name: str, shapes: Mapping[str, tuple[int, ...]], text: Mapping[str, Any]) -> None:
     """Raises Refused where weights of a layer are missing, of models that number them as most do, or, of the kinds that are
     known by heart, are not as large as config.json says."""
-    there = {int(diagnostic[1]) for shape in shapes if (diagnostic := NUMBERED.match(shape))}
+    there = {int(diagnose[1]) for shape in shapes if (diagnose := NUMBERED.match(shape))}
     if not there:
         return
     matrices = _matrices(text) if text["model_type"] in LLAMA_FAMILY else {}

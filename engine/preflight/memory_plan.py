@@ -10,7 +10,7 @@ from engine.config import EMBEDDED, ON_GRID
 from engine.errors import LoadError
 from engine.hardware import linear_key
 from engine.preflight import memory
-from engine.preflight.diagnostics import Diagnostic, diagnostic
+from engine.preflight.diagnostics import Diagnostic, diagnose
 from engine.preflight.memory import MIB, Machine
 from engine.preflight.model_info import ModelInfo
 from engine.storage.cache_folder import cache_folder
@@ -40,22 +40,22 @@ class MemoryPlan:
 
 
 def plan(
-    model: ModelInfo, device: str, quant: str, kernel: str, machine: Machine, findings: list[Diagnostic]
+    model: ModelInfo, device: str, quant: str, kernel: str, machine: Machine, diagnostics: list[Diagnostic]
 ) -> MemoryPlan:
-    """How it would be kept; what there is to say of that goes to `findings`."""
+    """How it would be kept; what there is to say of that goes to `diagnostics`."""
     dense = memory.dense_on(device, machine)
     on_grid = model.grid and device == "cpu"
     if kernel == "native" and not (on_grid and quant in ON_GRID):
-        findings.append(diagnostic("no_native", name=model.name, device=device))
+        diagnostics.append(diagnose("no_native", name=model.name, device=device))
     if quant == "auto" or model.head is not None:
         kept = "gguf" if on_grid else dense if model.head or device != "cpu" else _quickest(model) or dense
     elif (quant == "gguf" and not on_grid) or (quant in memory.REQUANTISED and device == "mps"):
         usable = dense if device == "cpu" else "bf16"
-        findings.append(diagnostic("quant_refused", name=model.name, quant=quant, device=device, usable=usable))
+        diagnostics.append(diagnose("quant_refused", name=model.name, quant=quant, device=device, usable=usable))
         kept = dense
     else:
         kept = quant
-        findings += _requantised(model, quant, device, machine)
+        diagnostics += _requantised(model, quant, device, machine)
     if kept == "gguf":  # its keys and values are kept in 16 bits
         dense = "fp16"
     made = MemoryPlan(model, device, kept, dense)
@@ -63,8 +63,8 @@ def plan(
         types = ", ".join(name for name, _ in model.formats if name != "F32") or "F32"
         sizes = {"mib": size_text(made.weights_mib), "file_mib": size_text(model.file_bytes / MIB)}
         same = kept == "gguf"
-        findings.append(
-            diagnostic("own_grid" if same else "dequantised", name=model.name, types=types, **({} if same else sizes))
+        diagnostics.append(
+            diagnose("own_grid" if same else "dequantised", name=model.name, types=types, **({} if same else sizes))
         )
     return made
 
@@ -73,11 +73,11 @@ def _requantised(model: ModelInfo, quant: str, device: str, machine: Machine) ->
     if quant not in memory.REQUANTISED:
         return
     again = model.source in (EMBEDDED, "gguf")
-    yield diagnostic("requantised_again" if again else "requantised", name=model.name, quant=quant)
+    yield diagnose("requantised_again" if again else "requantised", name=model.name, quant=quant)
     if not machine.bitsandbytes:
-        yield diagnostic("bitsandbytes", quant=quant)
+        yield diagnose("bitsandbytes", quant=quant)
     if quant == "nf4" and device == "cpu" and not machine.bf16:
-        yield diagnostic("nf4_on_cpu")
+        yield diagnose("nf4_on_cpu")
 
 
 def _quickest(model: ModelInfo) -> str | None:

@@ -197,7 +197,7 @@ TWO_HALVES = frozenset(
 
 
 def obstacle(config: dict[str, Any]) -> str:
-    """Why transformers' model of this config.json cannot run here, as a code of `findings`; "" where it may.
+    """Why transformers' model of this config.json cannot run here, as a code of `diagnostics`; "" where it may.
 
     config: that of the text model, with the kind of the whole.
     """

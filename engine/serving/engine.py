@@ -118,7 +118,7 @@ class Engine:
         self._status = Status(State.LOADING, "start")
         self._waiting: deque[_Job | _Trial] = deque()
         self._active: list[_Job | _Trial] = []
-        self._serving: ServedPair | None = None
+        self._served: ServedPair | None = None
         self._change: Swap | None = None
         self._next: tuple[Swap, ModelPair | None] | None = None  # ready to take its turn; None: still to be loaded
         self._loading = threading.Lock()
@@ -176,7 +176,7 @@ class Engine:
 
     def experiments(self) -> tuple[ExperimentSpec, ...]:
         """What `experiment` can measure, by default, and about how long it takes here. Raises NotReady."""
-        return specs(self._ready().costs)
+        return specs(self._ready().profile)
 
     def experiment(
         self,
@@ -192,8 +192,8 @@ class Engine:
         in K and TEXT they are then the one series "own"; ROWS reads none. drafter: as in `DecodingParams`.
         Raises NotReady, InvalidParams, ContextFull, and Busy when too many wait or another experiment runs.
         """
-        serving = self._ready()
-        facts, drafter = serving.facts, serving.drafter_of(drafter)
+        served = self._ready()
+        facts, drafter = served.facts, served.drafter_of(drafter)
         if drafter == "none" and name is not ExperimentName.ROWS:
             raise InvalidParams(
                 "drafter", "This experiment needs somebody who drafts: choose a drafter other than none."
@@ -217,9 +217,9 @@ class Engine:
         self, messages: Sequence[Message], params: DecodingParams, conversation: str, streams: list[Channel[Any]]
     ) -> _Job:
         """The request, checked and complete. Raises what `stream` raises but Busy."""
-        serving = self._ready()
-        ids, complete = serving.request(messages, params)
-        return _Job(list(messages), params, serving.facts.pair, ids, complete, conversation, streams, perf_counter())
+        served = self._ready()
+        ids, complete = served.request(messages, params)
+        return _Job(list(messages), params, served.facts.pair, ids, complete, conversation, streams, perf_counter())
 
     def _submit(self, job: _Job | _Trial) -> None:
         """Raises NotReady, Busy."""
@@ -245,7 +245,7 @@ class Engine:
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=0.5 if was_loading else 60.0)
 
-    def change(self, config: EngineConfig) -> Swap:
+    def swap(self, config: EngineConfig) -> Swap:
         """Another pair in place of the one in use, which goes on answering while the other is loaded beside it.
 
         No reply is interrupted: the new pair waits for those that are being written; requests that wait then are read
@@ -256,18 +256,18 @@ class Engine:
             self._ready()
             if self._change is not None and not self._change.status().over:
                 raise Busy("Another pair is being loaded already: wait for it, or cancel that first.")
-            change = self._change = Swap(config, self._wake)
-        threading.Thread(target=self._prepare, args=(change,), name="greenlight-loader", daemon=True).start()
-        return change
+            swap = self._change = Swap(config, self._wake)
+        threading.Thread(target=self._prepare, args=(swap,), name="greenlight-loader", daemon=True).start()
+        return swap
 
-    def changing(self) -> Swap | None:
+    def current_swap(self) -> Swap | None:
         """The change that was asked for last; it may be over."""
         return self._change
 
     def _ready(self) -> ServedPair:
         status = self._status
-        if status.state is State.READY and self._serving is not None:
-            return self._serving
+        if status.state is State.READY and self._served is not None:
+            return self._served
         raise NotReady(
             {
                 State.LOADING: "The model is still loading: please wait a moment.",
@@ -288,24 +288,24 @@ class Engine:
 
     # -- the loader's thread -----------------------------------------------------------------------------------------
 
-    def _prepare(self, change: Swap) -> None:
+    def _prepare(self, swap: Swap) -> None:
         """Loads beside the pair in use, or finds that it has to make room; the engine thread does the rest."""
-        config, pair = change.status().config, None
+        config, pair = swap.status().config, None
         try:
             with self._loading:  # one that was called off may still be at it
-                if self._real and makes_room(config, self.facts().weights_mib, change.progress):
-                    change.takes_the_place()
+                if self._real and makes_room(config, self.facts().weights_mib, swap.progress):
+                    swap.make_room()
                 else:
-                    pair = self._load(config, change.progress)
+                    pair = self._load(config, swap.progress)
         except BaseException as error:  # noqa: BLE001 - told to whoever asked, and logged; a panic in Rust is no Exception
-            _give_up(change, error)
+            _give_up(swap, error)
             return
-        change.tell(SwapPhase.WAITING)
+        swap.tell(SwapPhase.WAITING)
         with self._changed:
-            if change.called_off or self._status.state is State.CLOSED:
-                change.tell(SwapPhase.CANCELLED)
+            if swap.cancelled or self._status.state is State.CLOSED:
+                swap.tell(SwapPhase.CANCELLED)
                 return
-            self._next = change, pair
+            self._next = swap, pair
             self._changed.notify_all()
 
     # -- the engine thread -------------------------------------------------------------------------------------------
@@ -338,77 +338,77 @@ class Engine:
         progress("warm_up")
         self._serve(begin(config, pair, number))
 
-    def _serve(self, serving: ServedPair) -> None:
+    def _serve(self, served: ServedPair) -> None:
         with self._changed:
-            self._serving, self.config = serving, serving.config
+            self._served, self.config = served, served.config
         self._set_status(Status(State.READY, "ready", 1.0))
 
     def _in_use(self) -> ServedPair:
-        if self._serving is None:
+        if self._served is None:
             raise NotReady(self._status.message or "The engine has been closed: start the app again.")
-        return self._serving
+        return self._served
 
-    def _swap(self, change: Swap, pair: ModelPair | None) -> None:
+    def _swap(self, swap: Swap, pair: ModelPair | None) -> None:
         """The next pair takes the place of the one in use; on failure that one is in use again."""
         number = self._in_use().facts.pair + 1
-        if change.called_off:
-            change.tell(SwapPhase.CANCELLED)
+        if swap.cancelled:
+            swap.tell(SwapPhase.CANCELLED)
             return
         if pair is None:
-            self._swap_for_room(change, number)
+            self._swap_for_room(swap, number)
             return
-        change.tell(SwapPhase.STARTING)
+        swap.tell(SwapPhase.STARTING)
         try:
-            serving = begin(change.status().config, pair, number)
-            if change.called_off:
+            served = begin(swap.status().config, pair, number)
+            if swap.cancelled:
                 raise SwapCancelled
         except BaseException as error:  # noqa: BLE001 - told to whoever asked, and logged; a panic in Rust is no Exception
             set_threads(self._in_use().pair)
-            _give_up(change, error)
+            _give_up(swap, error)
             return
-        self._serve(serving)
-        change.tell(SwapPhase.DONE)
+        self._serve(served)
+        swap.tell(SwapPhase.DONE)
 
-    def _swap_for_room(self, change: Swap, number: int) -> None:
+    def _swap_for_room(self, swap: Swap, number: int) -> None:
         """Nobody else may hold the old pair: it goes before the other comes."""
         before = self._in_use().config
         self._set_status(Status(State.LOADING, "load"))
-        self._serving = None
+        self._served = None
 
         def progress(phase: str, fraction: float | None = None) -> None:
-            change.progress(phase, fraction)
+            swap.progress(phase, fraction)
             self._set_status(Status(State.LOADING, phase, fraction))
 
-        config = change.status().config
+        config = swap.status().config
         try:
             pair = self._load(config, progress)
-            change.tell(SwapPhase.STARTING)
-            serving = begin(config, pair, number)
-            if change.called_off:
+            swap.tell(SwapPhase.STARTING)
+            served = begin(config, pair, number)
+            if swap.cancelled:
                 raise SwapCancelled
         except BaseException as error:  # noqa: BLE001 - told to whoever asked, and logged; a panic in Rust is no Exception
             failure = error.with_traceback(None)  # its frames hold what was loaded
         else:
-            self._serve(serving)
-            change.tell(SwapPhase.DONE)
+            self._serve(served)
+            swap.tell(SwapPhase.DONE)
             return
         try:
             if self._status.state is not State.CLOSED:
                 self._start(before, number)
         except BaseException as error:  # noqa: BLE001 - told to whoever asked, and logged; a panic in Rust is no Exception
             self._set_status(Status(State.FAILED, "load", message=_why(error)))
-        _give_up(change, failure)
+        _give_up(swap, failure)
 
     def _renew(self, job: _Job | _Trial) -> None:
         """A request that was read before the pair was changed is read again, for the one in use now. Raises EngineError."""
-        serving = self._in_use()
-        if job.pair == serving.facts.pair:
+        served = self._in_use()
+        if job.pair == served.facts.pair:
             return
         if isinstance(job, _Trial):
             raise NotReady("The models were changed before this began: start it once more.")
-        asked = job.asked if job.asked.drafter in serving.facts.drafters else replace(job.asked, drafter="auto")
-        job.ids, job.params = serving.request(job.messages, asked)
-        job.pair = serving.facts.pair
+        asked = job.asked if job.asked.drafter in served.facts.drafters else replace(job.asked, drafter="auto")
+        job.ids, job.params = served.request(job.messages, asked)
+        job.pair = served.facts.pair
 
     def _turn(self) -> None:
         """One step of each running reply, in turn. While another pair is ready to take its place, no other begins."""
@@ -416,7 +416,7 @@ class Engine:
             self._changed.wait_for(
                 lambda: self._active or self._waiting or self._next or self._status.state is not State.READY
             )
-            if self._next and self._next[0].called_off:
+            if self._next and self._next[0].cancelled:
                 self._next[0].tell(SwapPhase.CANCELLED)
                 self._next = None
             while self._waiting and len(self._active) < MAX_ACTIVE and not self._next:
@@ -476,12 +476,12 @@ class Engine:
         from engine.lab.runner import RunControl, run_experiment
         from engine.networks.kv_cache import KVCache
 
-        serving = self._in_use()
+        served = self._in_use()
 
         def drafter(name: str) -> Drafter | None:
-            return serving.drafter(name, lambda _: KVCache())
+            return served.drafter(name, lambda _: KVCache())
 
-        rig = ExperimentContext(serving.model, serving.pair.target.tokenizer, serving.costs, drafter)
+        rig = ExperimentContext(served.model, served.pair.target.tokenizer, served.profile, drafter)
         [reports] = trial.streams
         watch = RunControl(lambda: reports.cancelled, lambda: trial.disturbed, trial.machine)
         experiment = EXPERIMENTS[trial.asked.name](rig, trial.asked)
@@ -491,13 +491,13 @@ class Engine:
     def _begin(self, job: _Job) -> Iterator[_Made]:
         from engine.decode import ReplyContext, generate
 
-        serving = self._in_use()
+        served = self._in_use()
         job.queued_s = perf_counter() - job.submitted_s
         drafter = self._drafter(job)
-        cache = serving.pool.acquire(job.conversation, drafter.feature_layers if drafter else ())
+        cache = served.pool.acquire(job.conversation, drafter.feature_layers if drafter else ())
         job.leases += ((job.conversation, cache),)
-        tokenizer = serving.pair.target.tokenizer
-        lane = ReplyContext(serving.model, cache, tokenizer, drafter, lambda: job.cancelled, serving.costs)
+        tokenizer = served.pair.target.tokenizer
+        lane = ReplyContext(served.model, cache, tokenizer, drafter, lambda: job.cancelled, served.profile)
         if job.race is not None:
             return events_of(job.race, job.ids, job.params, lane)
         [stream] = job.streams
@@ -525,8 +525,8 @@ def _why(error: BaseException) -> str:
     return f"The model could not be loaded ({type(error).__name__}: {error}); the log has the details."
 
 
-def _give_up(change: Swap, error: BaseException) -> None:
+def _give_up(swap: Swap, error: BaseException) -> None:
     if isinstance(error, SwapCancelled):
-        change.tell(SwapPhase.CANCELLED)
+        swap.tell(SwapPhase.CANCELLED)
     else:
-        change.tell(SwapPhase.FAILED, message=_why(error))
+        swap.tell(SwapPhase.FAILED, message=_why(error))

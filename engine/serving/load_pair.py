@@ -36,7 +36,7 @@ class ModelPair:
     threads: int = 1
     head: LoadedHead | None = None
     note: str = ""
-    reencoded: bool = False
+    cross_tokenizer: bool = False
     torch_threads: int | None = None
 
 
@@ -92,7 +92,7 @@ def _with_drafter(config: EngineConfig, target: Loaded, threads: int, progress: 
     if drafter.tokenizer.same_ids(target.tokenizer):
         return ModelPair(target, drafter, threads)
     note = CROSS_TOKENIZER.format(drafter=drafter.name, target=target.name)
-    return ModelPair(target, drafter, threads, note=note, reencoded=True)
+    return ModelPair(target, drafter, threads, note=note, cross_tokenizer=True)
 
 
 def _torch_threads(models: list[Loaded], threads: int) -> int:

@@ -61,7 +61,7 @@ class ServedPair:
     pair: ModelPair
     model: Model
     draft_model: Model | None
-    costs: Profile
+    profile: Profile
     pool: KVCachePool
     facts: Facts
 
@@ -121,7 +121,7 @@ def _model_drafter(pair: ModelPair, model: Model, cache: KVCache, messages: Sequ
     from engine.drafters.cross_tokenizer import CrossTokenizerDrafter, own_prompt
     from engine.drafters.draft_model import DraftModelDrafter
 
-    if not pair.reencoded:
+    if not pair.cross_tokenizer:
         return DraftModelDrafter(model, cache, pair.target.network.vocab_size)
     assert pair.drafter is not None
     own = pair.drafter.tokenizer
@@ -147,7 +147,7 @@ def begin(config: EngineConfig, pair: ModelPair, number: int) -> ServedPair:
         pair=pair,
         model=model,
         draft_model=draft_model,
-        costs=_measured(pair, model, draft_model),
+        profile=_measured(pair, model, draft_model),
         pool=KVCachePool(config.cache_mib * MIB),
         facts=_facts(config, pair, number, cache_mib),
     )
@@ -170,9 +170,9 @@ def _measured(pair: ModelPair, model: Model, draft_model: Model | None) -> Profi
     drafters: list[Drafter] = [_head_drafter(pair.head, KVCache())] if pair.head else []
     if draft_model is not None:
         drafters.append(_model_drafter(pair, draft_model, KVCache()))
-    costs = measure(model, drafters, (("ngram", DRAFT_S),))
+    profile = measure(model, drafters, (("ngram", DRAFT_S),))
     own = (("head", pair.head.acceptance),) if pair.head else ()
-    return replace(costs, acceptance=ACCEPTANCE + own)
+    return replace(profile, acceptance=ACCEPTANCE + own)
 
 
 def _facts(config: EngineConfig, pair: ModelPair, number: int, cache_mib: float) -> Facts:

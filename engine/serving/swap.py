@@ -48,13 +48,13 @@ class SwapCancelled(Exception):
 
 
 class Swap:
-    """Made by `Engine.change`; safe to use from any thread."""
+    """Made by `Engine.swap`; safe to use from any thread."""
 
     def __init__(self, config: EngineConfig, wake: Callable[[], None]) -> None:
         """wake: called when it is called off, so that the engine looks."""
         self._status = SwapStatus(SwapPhase.CHECKING, config)
         self._changed = threading.Condition()
-        self._called_off = threading.Event()
+        self._cancelled = threading.Event()
         self._wake = wake
 
     def status(self) -> SwapStatus:
@@ -75,7 +75,7 @@ class Swap:
         with self._changed:
             if self._status.over:
                 return
-            self._called_off.set()
+            self._cancelled.set()
             if not self._status.instead and self._status.phase is not SwapPhase.STARTING:
                 self._tell(SwapPhase.CANCELLED)
         self._wake()
@@ -83,8 +83,8 @@ class Swap:
     # -- for the engine ----------------------------------------------------------------------------------------------
 
     @property
-    def called_off(self) -> bool:
-        return self._called_off.is_set()
+    def cancelled(self) -> bool:
+        return self._cancelled.is_set()
 
     def tell(self, phase: SwapPhase, step: str = "", fraction: float | None = None, message: str = "") -> None:
         """Nothing is told any more once it is over."""
@@ -92,14 +92,14 @@ class Swap:
             if not self._status.over:
                 self._tell(phase, step, fraction, message)
 
-    def takes_the_place(self) -> None:
+    def make_room(self) -> None:
         """From here on the pair of before is not in use."""
         with self._changed:
             self._status = replace(self._status, instead=True)
 
     def progress(self, step: str, fraction: float | None = None) -> None:
         """For loaders. Raises CalledOff."""
-        if self.called_off:
+        if self.cancelled:
             raise SwapCancelled
         self.tell(SwapPhase.LOADING, step, fraction)
 

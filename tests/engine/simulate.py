@@ -37,7 +37,7 @@ class World:
     noise: float = 0.03
     change: Callable[[World, int], None] = lambda world, tokens: None
 
-    def costs(self, **more: object) -> Profile:
+    def profile(self, **more: object) -> Profile:
         """As the engine would have measured them."""
         rows = tuple((rows, self.plain_s * self.rows(rows)) for rows in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17))
         return Profile(rows, tuple((name, share * self.plain_s) for name, share in self.draft.items()), **more)  # type: ignore[arg-type]
@@ -57,17 +57,17 @@ class Played:
         return self.tokens / self.seconds
 
 
-def simulate(world: World, params: DecodingParams, costs: Profile, n: int, seed: int = 0) -> Played:
+def simulate(world: World, params: DecodingParams, profile: Profile, n: int, seed: int = 0) -> Played:
     """A reply of n tokens."""
-    dice, controller, played = Random(seed), Controller(params, costs), Played()
+    rng, controller, played = Random(seed), Controller(params, profile), Played()
     done, index = 0, 1
     while done < n:
         world.change(world, done)
-        offers = tuple(
-            o for o in (COPY, HEAD) if o.kind in world.accept and (o is HEAD or dice.random() < world.copies)
+        options = tuple(
+            o for o in (COPY, HEAD) if o.kind in world.accept and (o is HEAD or rng.random() < world.copies)
         )
-        plan = controller.plan(index, offers, n - done, 10_000, None)
-        round_, confidences = play(world, plan, dice, index)
+        plan = controller.plan(index, options, n - done, 10_000, None)
+        round_, confidences = play(world, plan, rng, index)
         controller.observe(round_, plan, confidences)
         played.plans.append(plan)
         played.rounds.append(round_)
@@ -80,27 +80,27 @@ def simulate(world: World, params: DecodingParams, costs: Profile, n: int, seed:
     return played
 
 
-def play(world: World, plan: Plan, dice: Random, index: int) -> tuple[Round, tuple[float, ...]]:
+def play(world: World, plan: Plan, rng: Random, index: int) -> tuple[Round, tuple[float, ...]]:
     chances: list[float] = []
     confidences: tuple[float, ...] = ()
-    kind = plan.offer.kind if plan.offer else ""
-    while plan.offer and len(chances) < plan.k:
-        if confidences and not plan.go_on(confidences):
+    kind = plan.option.kind if plan.option else ""
+    while plan.option and len(chances) < plan.k:
+        if confidences and not plan.should_continue(confidences):
             break
         mean = world.accept[kind][min(len(chances), len(world.accept[kind]) - 1)]
         chance = mean
         if kind in world.confident:
-            chance = dice.betavariate(3 * mean, 3 * (1 - mean)) if 0 < mean < 1 else mean
+            chance = rng.betavariate(3 * mean, 3 * (1 - mean)) if 0 < mean < 1 else mean
             confidences += (chance if world.boast is None else world.boast,)
         chances.append(chance)
     stood = 0
-    while stood < len(chances) and dice.random() < chances[stood]:
+    while stood < len(chances) and rng.random() < chances[stood]:
         stood += 1
     fates = [Outcome.ACCEPTED] * stood + [Outcome.REJECTED] + [Outcome.DISCARDED] * MAX_K
     decisions = tuple(TokenDecision(0, "", 0, fate, 0.5) for fate in fates[: len(chances)])
-    drafter = plan.offer.drafter if plan.offer else "none"
+    drafter = plan.option.drafter if plan.option else "none"
     draft_s = world.plain_s * world.draft.get(drafter, 0.0) * len(chances)
-    rest_s = world.plain_s * world.rows(len(chances) + 1) * dice.uniform(1 - world.noise, 1 + world.noise)
+    rest_s = world.plain_s * world.rows(len(chances) + 1) * rng.uniform(1 - world.noise, 1 + world.noise)
     return Round(
         index=index, kind=plan.kind, rule=Rule.REJECTION, drafter=drafter, k_requested=plan.k, k_reason=plan.reason,
         num_drafted=len(chances), context_len=9, decisions=decisions, tokens=(TOKEN,) * (stood + 1), draft_s=draft_s,

@@ -96,31 +96,31 @@ def test_the_report_tells_of_drafts_by_category() -> None:
 def test_a_useless_drafter_keeps_offers_and_counts_and_replaces_tokens() -> None:
     real, useless = NgramDrafter(), RandomDrafter(NgramDrafter(), 50_000, seed=1)
     text = [5, 6, 7, 8, 5, 6, 7]
-    assert useless.offers(text) == real.offers(text) != ()
-    [offer] = useless.offers(text)
-    made = useless.propose(offer, text, 3, None, 4, GREEDY, DICE)
+    assert useless.options(text) == real.options(text) != ()
+    [option] = useless.options(text)
+    made = useless.propose(option, text, 3, None, 4, GREEDY, DICE)
     assert len(made.token_ids) == 4 and made.probs is None and all(0 <= i < 50_000 for i in made.token_ids)
-    assert made.token_ids != real.propose(offer, text, 3, None, 4, GREEDY, DICE).token_ids
-    assert made == useless.propose(offer, text, 3, None, 4, GREEDY, DICE), "the same again"
-    assert made != RandomDrafter(NgramDrafter(), 50_000, seed=2).propose(offer, text, 3, None, 4, GREEDY, DICE)
-    other = useless.propose(offer, [*text, 8], 3, None, 4, GREEDY, DICE)
+    assert made.token_ids != real.propose(option, text, 3, None, 4, GREEDY, DICE).token_ids
+    assert made == useless.propose(option, text, 3, None, 4, GREEDY, DICE), "the same again"
+    assert made != RandomDrafter(NgramDrafter(), 50_000, seed=2).propose(option, text, 3, None, 4, GREEDY, DICE)
+    other = useless.propose(option, [*text, 8], 3, None, 4, GREEDY, DICE)
     assert not set(other.token_ids) & set(made.token_ids), "other places, other guesses"
 
 
 def test_a_useless_drafter_always_promises_something() -> None:
     useless = RandomDrafter(NgramDrafter(), 300, seed=1)
-    assert useless.offers([1, 2, 3]) == (PROMISING,)
+    assert useless.options([1, 2, 3]) == (PROMISING,)
     assert len(useless.propose(PROMISING, [1, 2, 3], 1, None, 5, GREEDY, DICE).token_ids) == 5
 
 
 class Hesitant(NgramDrafter):
     """Stops when it is told to, and says how sure it is."""
 
-    def propose(self, offer, ids, prompt_len, features, k, params, dice, go_on=lambda _: True):  # type: ignore[no-untyped-def]
+    def propose(self, option, ids, prompt_len, features, k, params, rng, should_continue=lambda _: True):  # type: ignore[no-untyped-def]
         from engine.drafters.protocol import Proposal
 
         confidences: tuple[float, ...] = ()
-        while len(confidences) < k and (not confidences or go_on(confidences)):
+        while len(confidences) < k and (not confidences or should_continue(confidences)):
             confidences += (0.9,)
         return Proposal((7,) * len(confidences), confidences=confidences)
 

@@ -15,8 +15,8 @@ import pytest
 from engine.bench import __main__ as bench
 from engine.bench import options, replies
 from engine.bench.pairs import run_baselines, run_pairs
-from engine.bench.profile import PARTS, cost_table, costs, costs_of, sampling_share
 from engine.bench.random_drafter import RandomDraftsEngine
+from engine.bench.round_costs import PARTS, cost_table, costs, costs_of, sampling_share
 from engine.cli.progress import TimeLeft, written
 from engine.cli.prompts import CATEGORIES, BenchPrompt
 from engine.config import DecodingParams, EngineConfig, Message, SamplingParams

@@ -80,8 +80,8 @@ class World:
     def text(self, prompt: str = "hello") -> str:
         return finished(list(self.ask(prompt))).text
 
-    def settled(self, change: Swap) -> SwapPhase:
-        return change.wait(60).phase
+    def settled(self, swap: Swap) -> SwapPhase:
+        return swap.wait(60).phase
 
 
 @pytest.fixture
@@ -94,20 +94,20 @@ def world():  # type: ignore[no-untyped-def]
     made.engine.close()
 
 
-def until(phase: SwapPhase, change: Swap) -> None:
-    with change._changed:
-        assert change._changed.wait_for(lambda: change.status().phase is phase, 60)
+def until(phase: SwapPhase, swap: Swap) -> None:
+    with swap._changed:
+        assert swap._changed.wait_for(lambda: swap.status().phase is phase, 60)
 
 
 def test_the_next_reply_is_the_new_pairs_and_its_facts_too(world: World) -> None:
     before = world.text()
-    assert world.settled(world.engine.change(EngineConfig("new", drafter="m"))) is SwapPhase.DONE
+    assert world.settled(world.engine.swap(EngineConfig("new", drafter="m"))) is SwapPhase.DONE
     facts = world.engine.facts()
     assert (facts.target, facts.pair, world.engine.config.target) == ("new", 2, "new")
     assert "draft_model" in facts.drafters
     after = world.text()
     assert after != before
-    assert world.settled(world.engine.change(EngineConfig("old"))) is SwapPhase.DONE
+    assert world.settled(world.engine.swap(EngineConfig("old"))) is SwapPhase.DONE
     assert world.text() == before and world.engine.facts().pair == 3
     assert world.loaded == ["old", "new", "old"]
 
@@ -116,42 +116,42 @@ def test_a_running_reply_is_written_to_its_end_by_the_pair_that_began_it(world: 
     alone = world.text()
     world.pause.clear()
     running = world.writing()
-    change = world.engine.change(EngineConfig("new"))
-    until(SwapPhase.WAITING, change)
+    swap = world.engine.swap(EngineConfig("new"))
+    until(SwapPhase.WAITING, swap)
     late = world.ask()  # read by the old pair, written by the new
     assert world.engine.facts().target == "old"
     world.pause.set()
     assert finished(list(running)).text == alone
-    assert world.settled(change) is SwapPhase.DONE
+    assert world.settled(swap) is SwapPhase.DONE
     assert finished(list(late)).text == world.text() != alone
 
 
 def test_replies_go_on_while_the_other_pair_is_loaded(world: World) -> None:
     world.held["new"] = threading.Event()
-    change = world.engine.change(EngineConfig("new"))
+    swap = world.engine.swap(EngineConfig("new"))
     assert world.reached.wait(60)
-    assert world.text() and change.status().phase is SwapPhase.LOADING and change.status().fraction == 0.5
+    assert world.text() and swap.status().phase is SwapPhase.LOADING and swap.status().fraction == 0.5
     with pytest.raises(Busy):
-        world.engine.change(EngineConfig("new"))
+        world.engine.swap(EngineConfig("new"))
     world.held["new"].set()
-    assert world.settled(change) is SwapPhase.DONE
+    assert world.settled(swap) is SwapPhase.DONE
 
 
 @pytest.mark.parametrize("error", [LoadError("There is no model new."), RuntimeError("shape"), MemoryError("none")])
 def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_as_it_was(world: World, error: Exception) -> None:
     list(world.ask(conversation="c"))
-    caches = world.engine._serving.pool
+    caches = world.engine._served.pool
     before = world.text()
     world.fails["new"] = error
-    change = world.engine.change(EngineConfig("new"))
-    assert world.settled(change) is SwapPhase.FAILED
-    message = change.status().message
+    swap = world.engine.swap(EngineConfig("new"))
+    assert world.settled(swap) is SwapPhase.FAILED
+    message = swap.status().message
     assert message == str(error) if isinstance(error, LoadError) else type(error).__name__ in message
     assert world.engine.facts().target == world.engine.config.target == "old" and world.engine.facts().pair == 1
-    assert world.engine._serving.pool is caches and caches.nbytes  # and its conversations are remembered
+    assert world.engine._served.pool is caches and caches.nbytes  # and its conversations are remembered
     assert world.text() == before
     del world.fails["new"]
-    assert world.settled(world.engine.change(EngineConfig("new"))) is SwapPhase.DONE
+    assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.DONE
 
 
 def test_a_pair_whose_first_pass_breaks_leaves_the_old_one_in_use(
@@ -163,15 +163,15 @@ def test_a_pair_whose_first_pass_breaks_leaves_the_old_one_in_use(
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(module, "begin", breaks)
-    assert world.settled(world.engine.change(EngineConfig("new"))) is SwapPhase.FAILED
+    assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.FAILED
     assert world.text() == before and world.engine.status().state is State.READY
 
 
 def test_a_pair_that_does_not_begin_leaves_torch_the_threads_of_the_old_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    serving = world.engine._serving
-    serving.pair = replace(serving.pair, torch_threads=2)
+    served = world.engine._served
+    served.pair = replace(served.pair, torch_threads=2)
     used = []
 
     def breaks(*_: object) -> None:
@@ -182,9 +182,9 @@ def test_a_pair_that_does_not_begin_leaves_torch_the_threads_of_the_old_one(
         used.append(torch.get_num_threads())
         return LANGUAGES["old"](ids)
 
-    serving.pair.target.network.logits_of = speaks
+    served.pair.target.network.logits_of = speaks
     monkeypatch.setattr(module, "begin", breaks)
-    assert world.settled(world.engine.change(EngineConfig("new"))) is SwapPhase.FAILED
+    assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.FAILED
     world.text()
     assert set(used) == {2}
 
@@ -193,7 +193,7 @@ def test_a_request_that_comes_just_after_it_was_read_is_read_again_by_the_new_pa
     stream, before = Stream(), world.text()
     params = DecodingParams(SamplingParams(seed=1), max_new_tokens=30)
     job = world.engine._job(say("hello"), params, "", [stream])
-    assert world.settled(world.engine.change(EngineConfig("new"))) is SwapPhase.DONE
+    assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.DONE
     world.engine._submit(job)
     assert finished(list(stream)).text == world.text() != before
 
@@ -203,29 +203,29 @@ def test_whatever_breaks_when_a_request_is_read_again_ends_that_request_alone(
 ) -> None:
     world.pause.clear()
     running = world.writing()
-    change = world.engine.change(EngineConfig("new"))
-    until(SwapPhase.WAITING, change)
+    swap = world.engine.swap(EngineConfig("new"))
+    until(SwapPhase.WAITING, swap)
     late = world.ask("no")
     request = ServedPair.request
 
-    def refuses(serving: ServedPair, messages: Sequence[Message], params: DecodingParams) -> object:
+    def refuses(served: ServedPair, messages: Sequence[Message], params: DecodingParams) -> object:
         if messages[-1].content == "no":
             raise ZeroDivisionError
-        return request(serving, messages, params)
+        return request(served, messages, params)
 
     monkeypatch.setattr(ServedPair, "request", refuses)
     world.pause.set()
     list(running)
     assert finished(list(late)).reason is FinishReason.ERROR
-    assert world.settled(change) is SwapPhase.DONE and world.text()
+    assert world.settled(swap) is SwapPhase.DONE and world.text()
 
 
 def test_of_the_pairs_that_were_in_use_nothing_is_left(world: World) -> None:
     gone = []
     for name in ("new", "old") * 3:
         world.text()
-        gone.append(weakref.ref(world.engine._serving.pair.target))
-        assert world.settled(world.engine.change(EngineConfig(name))) is SwapPhase.DONE
+        gone.append(weakref.ref(world.engine._served.pair.target))
+        assert world.settled(world.engine.swap(EngineConfig(name))) is SwapPhase.DONE
     world.text()
     gc.collect()
     assert [ref() for ref in gone] == [None] * 6
@@ -234,37 +234,37 @@ def test_of_the_pairs_that_were_in_use_nothing_is_left(world: World) -> None:
 def test_called_off_while_it_loads_it_is_over_at_once_and_its_load_is_thrown_away(world: World) -> None:
     before = world.text()
     world.held["new"] = threading.Event()
-    change = world.engine.change(EngineConfig("new"))
+    swap = world.engine.swap(EngineConfig("new"))
     assert world.reached.wait(60)
-    change.cancel()
-    assert change.status().phase is SwapPhase.CANCELLED
-    again = world.engine.change(EngineConfig("old"))  # waits for the load that nobody wants any more
+    swap.cancel()
+    assert swap.status().phase is SwapPhase.CANCELLED
+    again = world.engine.swap(EngineConfig("old"))  # waits for the load that nobody wants any more
     world.held["new"].set()
     assert world.settled(again) is SwapPhase.DONE
-    change.cancel()
-    assert change.status().phase is SwapPhase.CANCELLED and world.engine.facts().pair == 2
+    swap.cancel()
+    assert swap.status().phase is SwapPhase.CANCELLED and world.engine.facts().pair == 2
     assert world.text() == before
 
 
 def test_called_off_while_it_waits_for_a_reply(world: World) -> None:
     world.pause.clear()
     running = world.writing()
-    change = world.engine.change(EngineConfig("new"))
-    until(SwapPhase.WAITING, change)
+    swap = world.engine.swap(EngineConfig("new"))
+    until(SwapPhase.WAITING, swap)
     late = world.ask("another")
-    change.cancel()
+    swap.cancel()
     world.pause.set()
     assert finished(list(running)).reason is FinishReason.LENGTH
     assert finished(list(late)).text == world.text("another")
-    assert world.engine.facts().target == "old" and change.status().phase is SwapPhase.CANCELLED
+    assert world.engine.facts().target == "old" and swap.status().phase is SwapPhase.CANCELLED
 
 
 def test_a_waiting_request_for_a_drafter_that_has_gone_is_drafted_by_what_there_is(world: World) -> None:
-    assert world.settled(world.engine.change(EngineConfig("new", drafter="m"))) is SwapPhase.DONE
+    assert world.settled(world.engine.swap(EngineConfig("new", drafter="m"))) is SwapPhase.DONE
     world.pause.clear()
     running = world.writing()
-    change = world.engine.change(EngineConfig("old"))
-    until(SwapPhase.WAITING, change)
+    swap = world.engine.swap(EngineConfig("old"))
+    until(SwapPhase.WAITING, swap)
     late = world.ask(drafter="draft_model")
     world.pause.set()
     list(running)
@@ -274,12 +274,12 @@ def test_a_waiting_request_for_a_drafter_that_has_gone_is_drafted_by_what_there_
 def test_an_experiment_that_waited_says_that_it_is_of_the_past(world: World) -> None:
     world.pause.clear()
     running = world.writing()
-    change = world.engine.change(EngineConfig("new"))
-    until(SwapPhase.WAITING, change)
+    swap = world.engine.swap(EngineConfig("new"))
+    until(SwapPhase.WAITING, swap)
     reports = world.engine.experiment(ExperimentName.LENGTH)
     world.pause.set()
     list(running)
-    assert world.settled(change) is SwapPhase.DONE
+    assert world.settled(swap) is SwapPhase.DONE
     last = list(reports)[-1]
     assert isinstance(last, Failed) and "once more" in last.message
     assert world.text()
@@ -305,40 +305,40 @@ def short(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
 
 def test_where_memory_is_short_the_old_pair_goes_first(short: Short) -> None:
     short.held["new"] = threading.Event()
-    change = short.engine.change(EngineConfig("new"))
+    swap = short.engine.swap(EngineConfig("new"))
     assert short.reached.wait(60)
-    assert short.engine._serving is None and short.engine.status().state is State.LOADING and change.status().instead
+    assert short.engine._served is None and short.engine.status().state is State.LOADING and swap.status().instead
     with pytest.raises(NotReady):
         short.ask()
     short.held["new"].set()
-    assert short.settled(change) is SwapPhase.DONE
+    assert short.settled(swap) is SwapPhase.DONE
     assert short.engine.facts().target == "new" and short.text()
 
 
 @pytest.mark.parametrize("called_off", [False, True])
-def test_where_it_made_room_for_nothing_it_is_loaded_again(short: Short, called_off: bool) -> None:
+def test_where_it_made_room_for_nothing_it_is_loaded_again(short: Short, cancelled: bool) -> None:
     before = short.text()
     short.held["new"] = threading.Event()
-    if not called_off:
+    if not cancelled:
         short.fails["new"] = LoadError("It is damaged.")
-    change = short.engine.change(EngineConfig("new"))
+    swap = short.engine.swap(EngineConfig("new"))
     assert short.reached.wait(60)
-    if called_off:
-        change.cancel()
-        assert not change.status().over  # not before the old one is back
+    if cancelled:
+        swap.cancel()
+        assert not swap.status().over  # not before the old one is back
     short.held["new"].set()
-    assert short.settled(change) is (SwapPhase.CANCELLED if called_off else SwapPhase.FAILED)
+    assert short.settled(swap) is (SwapPhase.CANCELLED if cancelled else SwapPhase.FAILED)
     assert short.engine.status().state is State.READY and short.engine.facts().target == "old"
     assert short.text() == before and short.loaded == ["old", "new", "old"]
 
 
 def test_where_not_even_the_old_one_can_be_loaded_again_everybody_is_told(short: Short) -> None:
     short.held["new"] = threading.Event()
-    change = short.engine.change(EngineConfig("new"))
+    swap = short.engine.swap(EngineConfig("new"))
     assert short.reached.wait(60)
     short.fails = {"new": LoadError("It is damaged."), "old": LoadError("The disk is gone.")}
     short.held["new"].set()
-    assert short.settled(change) is SwapPhase.FAILED and change.status().message == "It is damaged."
+    assert short.settled(swap) is SwapPhase.FAILED and swap.status().message == "It is damaged."
     assert short.engine.status().state is State.FAILED and short.engine.status().message == "The disk is gone."
 
 
@@ -346,9 +346,9 @@ def test_where_memory_is_short_nothing_of_the_old_pair_is_held_while_the_other_i
     short.held["new"] = threading.Event()
     short.pause.clear()
     running = short.writing()
-    old = weakref.ref(short.engine._serving.pair.target)
-    change = short.engine.change(EngineConfig("new"))
-    until(SwapPhase.WAITING, change)
+    old = weakref.ref(short.engine._served.pair.target)
+    swap = short.engine.swap(EngineConfig("new"))
+    until(SwapPhase.WAITING, swap)
     late = short.ask()
     short.pause.set()
     list(running)
@@ -356,19 +356,19 @@ def test_where_memory_is_short_nothing_of_the_old_pair_is_held_while_the_other_i
     gc.collect()
     assert old() is None
     short.held["new"].set()
-    assert finished(list(late)).text == short.text() and short.settled(change) is SwapPhase.DONE
+    assert finished(list(late)).text == short.text() and short.settled(swap) is SwapPhase.DONE
 
 
 def test_one_that_will_have_to_make_room_can_be_called_off_while_it_waits(short: Short) -> None:
     short.pause.clear()
     running = short.writing()
-    change = short.engine.change(EngineConfig("new"))
-    until(SwapPhase.WAITING, change)
-    change.cancel()
+    swap = short.engine.swap(EngineConfig("new"))
+    until(SwapPhase.WAITING, swap)
+    swap.cancel()
     short.pause.set()
     list(running)
-    assert short.settled(change) is SwapPhase.CANCELLED and short.loaded == ["old"]
-    assert short.settled(short.engine.change(EngineConfig("new"))) is SwapPhase.DONE
+    assert short.settled(swap) is SwapPhase.CANCELLED and short.loaded == ["old"]
+    assert short.settled(short.engine.swap(EngineConfig("new"))) is SwapPhase.DONE
 
 
 @pytest.mark.parametrize("loads", [False, True])
@@ -376,8 +376,8 @@ def test_closing_the_engine_ends_one_that_makes_room_and_loads_nothing_again(sho
     short.pause.clear()
     short.held["new"] = threading.Event()
     running = short.writing()
-    change = short.engine.change(EngineConfig("new"))
-    until(SwapPhase.WAITING, change)
+    swap = short.engine.swap(EngineConfig("new"))
+    until(SwapPhase.WAITING, swap)
     late = short.ask()
     if loads:
         short.pause.set()
@@ -389,7 +389,7 @@ def test_closing_the_engine_ends_one_that_makes_room_and_loads_nothing_again(sho
     short.pause.set()
     short.held["new"].set()
     closing.join(60)
-    assert short.settled(change) is SwapPhase.CANCELLED
+    assert short.settled(swap) is SwapPhase.CANCELLED
     assert finished(list(late)).reason is (FinishReason.ERROR if loads else FinishReason.CANCELLED)
     assert finished(list(running)) and short.loaded == ["old", "new"][: 1 + loads]
 
@@ -397,21 +397,21 @@ def test_closing_the_engine_ends_one_that_makes_room_and_loads_nothing_again(sho
 def test_closing_the_engine_ends_a_change(world: World) -> None:
     world.pause.clear()
     running = world.writing()
-    change = world.engine.change(EngineConfig("new"))
-    until(SwapPhase.WAITING, change)
+    swap = world.engine.swap(EngineConfig("new"))
+    until(SwapPhase.WAITING, swap)
     world.pause.set()
     world.engine.close()
-    assert change.wait(60).over
+    assert swap.wait(60).over
     last = list(running)[-1]
     assert isinstance(last, Finished)
     with pytest.raises(NotReady):
-        world.engine.change(EngineConfig("new"))
+        world.engine.swap(EngineConfig("new"))
 
 
 @pytest.mark.parametrize("end", [SwapPhase.DONE, SwapPhase.FAILED, SwapPhase.CANCELLED])
 def test_when_it_is_over_it_stays_as_it_is(end: SwapPhase) -> None:
-    change = Swap(EngineConfig("new"), lambda: None)
-    change.tell(end, message="So it ended.")
-    change.tell(SwapPhase.WAITING)
-    change.cancel()
-    assert (change.status().phase, change.status().message) == (end, "So it ended.")
+    swap = Swap(EngineConfig("new"), lambda: None)
+    swap.tell(end, message="So it ended.")
+    swap.tell(SwapPhase.WAITING)
+    swap.cancel()
+    assert (swap.status().phase, swap.status().message) == (end, "So it ended.")

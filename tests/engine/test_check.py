@@ -26,7 +26,7 @@ from engine.loading.gguf_header import TYPES, read_gguf
 from engine.preflight import check as check_module
 from engine.preflight import model_files
 from engine.preflight.check import Report, card, check
-from engine.preflight.diagnostics import SENTENCES, FitLevel, diagnostic
+from engine.preflight.diagnostics import SENTENCES, FitLevel, diagnose
 from engine.preflight.headers import read_headers
 from engine.preflight.memory import Machine
 from engine.preflight.supported import SINKS, STATEFUL, TRANSFORMERS
@@ -44,7 +44,7 @@ def checked(
 
 
 def codes(report: Report) -> set[str]:
-    return {finding.code for finding in report.findings}
+    return {diagnostic.code for diagnostic in report.diagnostics}
 
 
 @pytest.fixture
@@ -189,11 +189,11 @@ ON_HUB = {"gated", "download"}
 @pytest.mark.parametrize("code", CASES)
 def test_a_finding_is_made_where_it_is_true(code: str, home: Path) -> None:
     report = CASES[code](home)
-    made = next((finding for finding in report.findings if finding.code == code), None)
-    assert made is not None, report.findings
+    made = next((diagnostic for diagnostic in report.diagnostics if diagnostic.code == code), None)
+    assert made is not None, report.diagnostics
     assert made.level is SENTENCES[code].level
-    assert report.verdict is max((f.level for f in report.findings), key=list(FitLevel).index)
-    assert all(made.message and "{" not in f.message + f.advice for f in report.findings)
+    assert report.verdict is max((f.level for f in report.diagnostics), key=list(FitLevel).index)
+    assert all(made.message and "{" not in f.message + f.advice for f in report.diagnostics)
     assert tuple(name for name, _ in made.values) == tuple(dict(made.values)) and set(SENTENCES[code].fields) == set(
         dict(made.values)
     )
@@ -213,12 +213,12 @@ def test_what_cannot_be_says_what_to_try() -> None:
 
 def test_a_missing_value_is_an_error_and_not_a_brace() -> None:
     with pytest.raises(KeyError):
-        diagnostic("download", name="x")
+        diagnose("download", name="x")
 
 
 def test_what_fits_says_nothing(home: Path) -> None:
     report = checked(write_folder(home / "m"))
-    assert (report.verdict, report.findings, report.drafting) == (FitLevel.FITS, (), "ngram")
+    assert (report.verdict, report.diagnostics, report.drafting) == (FitLevel.FITS, (), "ngram")
     assert report.needs_mib == pytest.approx(sum(mib for _, mib in report.parts))
 
 
@@ -278,8 +278,8 @@ def test_a_part_of_the_weights_that_is_missing_is_named(home: Path) -> None:
     folder = write_folder(home / "m")
     index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    [finding] = checked(folder).findings
-    assert finding.code == "damaged" and "model-2.safetensors" in finding.message
+    [diagnostic] = checked(folder).diagnostics
+    assert diagnostic.code == "damaged" and "model-2.safetensors" in diagnostic.message
 
 
 # -- what headers say is true -------------------------------------------------------------------------------------------

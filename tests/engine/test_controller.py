@@ -43,7 +43,7 @@ def replies(make: object, k: int | None, n: int, seeds: int = 6, measured: bool 
     played = []
     for seed in range(seeds):
         world: World = make()  # type: ignore[operator]
-        played.append(simulate(world, params(k), world.costs(acceptance=PRIOR) if measured else Profile(), n, seed))
+        played.append(simulate(world, params(k), world.profile(acceptance=PRIOR) if measured else Profile(), n, seed))
     return played
 
 
@@ -166,7 +166,7 @@ def test_both_beats_either_and_plays_whom_it_measures_to_be_better() -> None:
         assert together > 0.93 * max(alone)  # what it takes to find out
         for k in (None, 3):
             [played] = replies(lambda c=copy, h=head: world(c, h), k, 400, seeds=1)
-            late = [p.offer for p in played.plans[40:] if p.offer]
+            late = [p.option for p in played.plans[40:] if p.option]
             assert (late.count(COPY) > 0.3 * len(late)) == (copy > head)
 
 
@@ -175,15 +175,15 @@ def test_a_fixed_k_is_kept_and_never_stops_early() -> None:
     for plan, round_ in zip(played.plans, played.rounds, strict=True):
         assert plan.predicted_speedup is None
         if plan.kind is RoundKind.SPECULATIVE and plan.reason in (KReason.FIXED, KReason.EXPLORE):
-            assert plan.k == round_.num_drafted == 5 and plan.go_on((0.0,) * 4)
+            assert plan.k == round_.num_drafted == 5 and plan.should_continue((0.0,) * 4)
 
 
 def test_a_doubtful_draft_ends_a_round_and_a_sure_one_does_not() -> None:
     world = PROFILES["a good head"]()
-    controller = Controller(params(), world.costs(acceptance=PRIOR))
+    controller = Controller(params(), world.profile(acceptance=PRIOR))
     plan = controller.plan(1, (HEAD,), 400, 400, None)
-    assert plan.go_on((0.97,)) and not plan.go_on((0.02,))
-    assert not plan.go_on((0.97, 0.02))  # what is behind a doubtful draft is reached as seldom
+    assert plan.should_continue((0.97,)) and not plan.should_continue((0.02,))
+    assert not plan.should_continue((0.97, 0.02))  # what is behind a doubtful draft is reached as seldom
 
 
 def test_one_hiccup_does_not_turn_it_over() -> None:
@@ -206,21 +206,21 @@ def test_a_plan_never_exceeds_any_limit_whatever_it_has_seen(data: st.DataObject
         data.draw(st.sampled_from([flat, stepped, saturated])),
         accept={"head": (data.draw(st.floats(0, 1)),), "ngram 3-4": (data.draw(st.floats(0, 1)),)},
     )
-    controller = Controller(params(k, probe_every=every), data.draw(st.sampled_from([Profile(), world.costs()])))
-    dice = Random(data.draw(st.integers(0, 99)))
+    controller = Controller(params(k, probe_every=every), data.draw(st.sampled_from([Profile(), world.profile()])))
+    rng = Random(data.draw(st.integers(0, 99)))
     for index in range(1, data.draw(st.integers(2, 25))):
         budget, context = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 30))
         room = data.draw(st.one_of(st.none(), st.integers(-3, 20)))
-        offers = tuple(data.draw(st.sets(st.sampled_from([HEAD, COPY]))))
-        made = controller.plan(index, offers, budget, context, room)
+        options = tuple(data.draw(st.sets(st.sampled_from([HEAD, COPY]))))
+        made = controller.plan(index, options, budget, context, room)
         assert 0 <= made.k <= (MAX_K if k is None else k) and made.k + 1 <= budget and made.k + 1 <= context
         assert room is None or made.k <= max(room, 0)
-        assert (made.k > 0) == (made.offer is not None) and (made.offer is None or made.offer in offers)
+        assert (made.k > 0) == (made.option is not None) and (made.option is None or made.option in options)
         if k is not None:
             assert (made.kind is RoundKind.PLAIN) == (k == 0)
         if made.kind is not RoundKind.SPECULATIVE:
             assert made.k == 0
-        round_, confidences = play(world, made, dice, index)
+        round_, confidences = play(world, made, rng, index)
         controller.observe(round_, made, confidences)
 
 
@@ -234,8 +234,8 @@ def test_nothing_to_offer_is_no_choice() -> None:
 
 def test_the_same_rounds_give_the_same_plans() -> None:
     first, second = (replies(PROFILES["both"], None, 200, seeds=1)[0] for _ in range(2))
-    assert [(p.kind, p.k, p.reason, p.offer) for p in first.plans] == [
-        (p.kind, p.k, p.reason, p.offer) for p in second.plans
+    assert [(p.kind, p.k, p.reason, p.option) for p in first.plans] == [
+        (p.kind, p.k, p.reason, p.option) for p in second.plans
     ]
 
 
@@ -243,7 +243,7 @@ def test_the_same_rounds_give_the_same_plans() -> None:
 
 
 def test_times_follow_what_slows_all_alike_also_where_nothing_was_seen() -> None:
-    times = RoundLatency(World(flat).costs())
+    times = RoundLatency(World(flat).profile())
     for i in range(36):
         count = 0 if i % 12 == 2 else 3  # as probes come
         times.add("head", count, 0.006, 2 * 0.01 * flat(count + 1))
@@ -252,7 +252,7 @@ def test_times_follow_what_slows_all_alike_also_where_nothing_was_seen() -> None
 
 
 def test_times_tell_dear_rows_from_a_slow_machine() -> None:
-    times = RoundLatency(World(flat).costs())
+    times = RoundLatency(World(flat).profile())
     for i in range(40):
         count = 0 if i % 4 == 0 else 3
         times.add("head", count, 0.003, 0.01 * saturated(count + 1))
@@ -262,7 +262,7 @@ def test_times_tell_dear_rows_from_a_slow_machine() -> None:
 
 
 def test_an_outlier_counts_as_three_times_the_estimate_at_most() -> None:
-    one, other = RoundLatency(World(flat).costs()), RoundLatency(World(flat).costs())
+    one, other = RoundLatency(World(flat).profile()), RoundLatency(World(flat).profile())
     one.add("", 0, 0.0, 0.01 * OUTLIER)
     other.add("", 0, 0.0, 100.0)
     assert one.plain == pytest.approx(other.plain)
@@ -277,7 +277,7 @@ def test_a_time_far_below_the_estimate_is_believed_at_once() -> None:
 
 
 def test_a_drafters_first_round_which_reads_the_prompt_is_no_sample() -> None:
-    times = RoundLatency(World(flat).costs())
+    times = RoundLatency(World(flat).profile())
     before = times.rounds("head", 4)
     times.add("head", 4, 5.0, 0.01 * flat(5))
     assert times.rounds("head", 4) == pytest.approx(before, rel=0.05)
@@ -314,7 +314,7 @@ def test_confidence_is_calibrated_by_what_stands() -> None:
 
 
 def test_kinds_are_learnt_apart() -> None:
-    controller = Controller(params(), World(flat).costs())
+    controller = Controller(params(), World(flat).profile())
     assert DraftOption("ngram", "ngram 3-4") == COPY
     plan = controller.plan(1, (HEAD, COPY), 100, 100, None)
-    assert plan.offer == COPY  # as likely as the other, and cheaper
+    assert plan.option == COPY  # as likely as the other, and cheaper

@@ -525,14 +525,14 @@ class RecordingDice(KeyedRng):
 def test_a_proposal_holds_the_very_distributions_that_were_drawn_from(rule: Rule, settings_: dict[str, float]) -> None:
     """Not the unfiltered ones, not those of other drafts: filters and penalties of each place included."""
     params, k, prompt = SamplingParams(seed=3, **settings_), 5, [1, 2, 3]  # type: ignore[arg-type]
-    dice = RecordingDice(3, rule)
-    proposal = DraftModelDrafter(model(), KVCache()).propose(MODEL, prompt, 1, None, k, params, dice)
-    assert [(position, purpose) for _, position, purpose, _ in dice.drawn] == [(3 + i, Purpose.DRAFT) for i in range(k)]
-    assert proposal.token_ids == tuple(token_id for *_, token_id in dice.drawn)
+    rng = RecordingDice(3, rule)
+    proposal = DraftModelDrafter(model(), KVCache()).propose(MODEL, prompt, 1, None, k, params, rng)
+    assert [(position, purpose) for _, position, purpose, _ in rng.drawn] == [(3 + i, Purpose.DRAFT) for i in range(k)]
+    assert proposal.token_ids == tuple(token_id for *_, token_id in rng.drawn)
     for i in range(k):
         history = [*prompt, *proposal.token_ids[:i]]
         logits = torch.tensor(LANGUAGE(tuple(history)), dtype=torch.float32)[None]
-        assert proposal.probs is not None and torch.equal(proposal.probs[i], dice.drawn[i][0])
+        assert proposal.probs is not None and torch.equal(proposal.probs[i], rng.drawn[i][0])
         assert torch.equal(proposal.probs[i], probabilities(logits, history, 1, params)[0])
 
 
@@ -602,10 +602,10 @@ def test_a_rejected_control_token_keeps_its_name() -> None:
 
         name, context_len, feature_layers = "ender", None, ()
 
-        def offers(self, ids):  # type: ignore[no-untyped-def]
+        def options(self, ids):  # type: ignore[no-untyped-def]
             return (DraftOption("ender", "ender"),)
 
-        def propose(self, offer, ids, prompt_len, features, k, params, dice, go_on):  # type: ignore[no-untyped-def]
+        def propose(self, option, ids, prompt_len, features, k, params, rng, should_continue):  # type: ignore[no-untyped-def]
             return Proposal((256,) * k)
 
     events = run(

@@ -116,8 +116,8 @@ def test_a_drafter_that_kept_its_own_entries_would_be_caught(monkeypatch: pytest
     """Negative control: entries of accepted drafts, valid by their ids alone."""
     propose = HeadDrafter.propose
 
-    def keeping(self: HeadDrafter, offer: DraftOption, ids: list[int], *rest: object) -> Proposal:
-        found = propose(self, offer, ids, *rest)  # type: ignore[arg-type]
+    def keeping(self: HeadDrafter, option: DraftOption, ids: list[int], *rest: object) -> Proposal:
+        found = propose(self, option, ids, *rest)  # type: ignore[arg-type]
         self._cache.ids[:] = [*ids, *found.token_ids[:-1]]
         return found
 
@@ -145,10 +145,10 @@ def test_a_proposal_is_what_entries_one_by_one_give(layers: int, length: int) ->
 
 def test_nothing_is_offered_or_drafted_before_there_is_a_feature() -> None:
     drafter = HeadDrafter(torch_head(head_config()), KVCache(), VOCAB)
-    assert drafter.offers([5]) == () and drafter.offers([5, 6]) == (DraftOption("head", "head"),)
-    dice, offer = KeyedRng(1, Rule.REJECTION), DraftOption("head", "head")
-    assert drafter.propose(offer, [5, 6], 1, features_of([5]), 0, SamplingParams(), dice) == Proposal()
-    assert drafter.propose(offer, [5, 6], 1, None, 3, SamplingParams(), dice) == Proposal()
+    assert drafter.options([5]) == () and drafter.options([5, 6]) == (DraftOption("head", "head"),)
+    rng, option = KeyedRng(1, Rule.REJECTION), DraftOption("head", "head")
+    assert drafter.propose(option, [5, 6], 1, features_of([5]), 0, SamplingParams(), rng) == Proposal()
+    assert drafter.propose(option, [5, 6], 1, None, 3, SamplingParams(), rng) == Proposal()
 
 
 def test_it_goes_on_as_long_as_it_is_told_to_and_drops_nothing_drawn() -> None:
@@ -225,16 +225,16 @@ def emitted_counts(monkeypatch: pytest.MonkeyPatch, lying: bool) -> tuple[np.nda
     params = SamplingParams(temperature=1.0, top_k=12)
     drafter, ids, target = drafting(params)
     counts = np.zeros(VOCAB)
-    features, offer = features_of(ids)[:-1], DraftOption("head", "head")
+    features, option = features_of(ids)[:-1], DraftOption("head", "head")
     state = drafter._catch_up(ids, features)
     monkeypatch.setattr(drafter, "_catch_up", lambda *_: state)  # the same for every seed
     for seed in range(2500):
-        dice = KeyedRng(seed, Rule.REJECTION)
-        found = drafter.propose(offer, ids, 1, features, 1, params, dice)
+        rng = KeyedRng(seed, Rule.REJECTION)
+        found = drafter.propose(option, ids, 1, features, 1, params, rng)
         if lying:
             rows = prob_rows(found)
             found = Proposal((int(rows[0].argmax()),), rows)
-        verdict = verify(found, target, len(ids), dice)
+        verdict = verify(found, target, len(ids), rng)
         counts[found.token_ids[0] if verdict.num_accepted else verdict.next_id] += 1
     law = target[0].double().numpy()
     return counts, law / law.sum()
@@ -253,10 +253,10 @@ def test_under_shared_noise_what_is_emitted_is_what_plain_decoding_draws() -> No
     drafter, ids, target = drafting(params)
     accepted = 0
     for seed in range(200):
-        dice = KeyedRng(seed, Rule.SHARED_NOISE)
-        found = drafter.propose(DraftOption("head", "head"), ids, 1, features_of(ids)[:-1], 1, params, dice)
-        verdict = verify(found, target, len(ids), dice)
-        plain = [dice.draw(target[i], len(ids) + i, Purpose.TARGET) for i in range(2)]
+        rng = KeyedRng(seed, Rule.SHARED_NOISE)
+        found = drafter.propose(DraftOption("head", "head"), ids, 1, features_of(ids)[:-1], 1, params, rng)
+        verdict = verify(found, target, len(ids), rng)
+        plain = [rng.draw(target[i], len(ids) + i, Purpose.TARGET) for i in range(2)]
         emitted = [*found.token_ids[: verdict.num_accepted], verdict.next_id]
         assert emitted == plain[: len(emitted)]
         accepted += verdict.num_accepted

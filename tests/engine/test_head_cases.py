@@ -247,7 +247,7 @@ def test_numbers_that_broke_once_are_not_met_again() -> None:
     join = HEAD.join
     try:
         HEAD.join = lambda features: torch.full_like(join(features), float("nan"))  # type: ignore[method-assign]
-        assert not proposed(drafter, ids, 2).token_ids and not drafter.offers(ids), "the reply goes on without it"
+        assert not proposed(drafter, ids, 2).token_ids and not drafter.options(ids), "the reply goes on without it"
     finally:
         HEAD.join = join  # type: ignore[method-assign]
     found, fresh = (

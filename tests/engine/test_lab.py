@@ -60,8 +60,8 @@ def little_memory_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.lab.forward_cost.buffer_bytes", lambda: 1 << 16)
 
 
-def run(engine: Engine, name: ExperimentName, **asked: Any) -> tuple[list[Step], Result]:
-    *steps, last = engine.experiment(name, **{"xs": SMALL[name], "repeats": 1} | asked)
+def run(engine: Engine, name: ExperimentName, **request: Any) -> tuple[list[Step], Result]:
+    *steps, last = engine.experiment(name, **{"xs": SMALL[name], "repeats": 1} | request)
     assert isinstance(last, Result), last
     assert all(isinstance(step, Step) for step in steps)
     return steps, last  # type: ignore[return-value]
@@ -74,7 +74,7 @@ def run(engine: Engine, name: ExperimentName, **asked: Any) -> tuple[list[Step],
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_each_of_several_users_gets_what_a_reply_alone_says(engine: Engine, k: int | None, temperature: float) -> None:
     """Of different prompts and lengths, so that they end one after the other."""
-    assert engine._serving is not None
+    assert engine._served is not None
     rule = Rule.SHARED_NOISE if temperature else Rule.REJECTION
     texts = ["hello, hello", "a", "hello again, and again", "once more"]
     params = [
@@ -83,19 +83,19 @@ def test_each_of_several_users_gets_what_a_reply_alone_says(engine: Engine, k: i
     ]
     replies = []
     for text, one in zip(texts, params, strict=True):
-        drafter = engine._serving.drafter("both", lambda _: KVCache()) if k != 0 else None
+        drafter = engine._served.drafter("both", lambda _: KVCache()) if k != 0 else None
         cache = KVCache(drafter.feature_layers if drafter else ())
         lane = ReplyContext(
-            engine._serving.model,
+            engine._served.model,
             cache,
-            engine._serving.pair.target.tokenizer,
+            engine._served.pair.target.tokenizer,
             drafter,
             lambda: False,
-            engine._serving.costs,
+            engine._served.profile,
         )
         replies.append(Reply(engine.encode(say(text)), one, lane))
         list(replies[-1].read())
-    joint = list(together(engine._serving.model, replies))
+    joint = list(together(engine._served.model, replies))
     for reply, text, one in zip(replies, texts, params, strict=True):
         alone = finished(list(engine.stream(say(text), one)))
         assert reply.finished(FinishReason.LENGTH) == alone
@@ -106,10 +106,10 @@ def test_each_of_several_users_gets_what_a_reply_alone_says(engine: Engine, k: i
 
 
 def test_users_share_one_pass_a_round(engine: Engine) -> None:
-    assert engine._serving is not None
-    network = engine._serving.model.network
+    assert engine._served is not None
+    network = engine._served.model.network
     lane = [
-        ReplyContext(engine._serving.model, KVCache(), engine._serving.pair.target.tokenizer, None, lambda: False)
+        ReplyContext(engine._served.model, KVCache(), engine._served.pair.target.tokenizer, None, lambda: False)
         for _ in range(5)
     ]
     params = DecodingParams(SamplingParams(seed=1), "none", 0, max_new_tokens=9)
@@ -117,7 +117,7 @@ def test_users_share_one_pass_a_round(engine: Engine) -> None:
     for reply in replies:
         list(reply.read())
     network.rows.clear()  # type: ignore[attr-defined]
-    rounds = list(together(engine._serving.model, replies))
+    rounds = list(together(engine._served.model, replies))
     assert network.rows == [5] * 8 == [5] * len(rounds)  # type: ignore[attr-defined]
 
 
@@ -203,10 +203,10 @@ def test_fewer_users_where_memory_is_short(engine: Engine, monkeypatch: pytest.M
 
 
 def test_a_reply_goes_on_between_the_measurements_and_is_told_of(engine: Engine) -> None:
-    asked = DecodingParams(SamplingParams(seed=1), "none", 0, max_new_tokens=400)
+    request = DecodingParams(SamplingParams(seed=1), "none", 0, max_new_tokens=400)
     with engine.experiment(ExperimentName.K, repeats=3) as reports:
         reports.take(60)
-        events = list(engine.stream(say("a"), asked))
+        events = list(engine.stream(say("a"), request))
         assert not reports.done and sum(isinstance(event, Round) for event in events) == 399
         rest = list(reports)
     assert isinstance(rest[-1], Result) and rest[-1].disturbed and not rest[-1].cancelled
@@ -272,9 +272,9 @@ def test_a_model_that_breaks_fails_the_experiment_with_a_sentence_and_the_engine
 
 
 def test_nothing_of_an_experiment_stays_in_the_pool(engine: Engine) -> None:
-    before = engine._serving.pool.nbytes
+    before = engine._served.pool.nbytes
     run(engine, ExperimentName.RATE)
-    assert engine._serving.pool.nbytes == before
+    assert engine._served.pool.nbytes == before
 
 
 @pytest.mark.parametrize(
@@ -293,10 +293,10 @@ def test_nothing_of_an_experiment_stays_in_the_pool(engine: Engine) -> None:
     ],
 )
 def test_what_cannot_be_measured_is_refused(
-    engine: Engine, name: ExperimentName, asked: dict[str, Any], field: str
+    engine: Engine, name: ExperimentName, request: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(InvalidParams) as refused:
-        engine.experiment(name, **asked)
+        engine.experiment(name, **request)
     assert refused.value.field == field and str(refused.value).endswith(".")
 
 
@@ -348,8 +348,8 @@ def test_the_time_left_is_as_much_for_as_much(count: int, yields: int) -> None:
 
 @given(st.integers(0, 12))
 def test_cancelling_is_seen_within_a_measurement(after: int) -> None:
-    experiment, asked = Counted(4), iter(range(1000))
-    reports = list(run_experiment(ASKED, experiment, watch(lambda: 0.0, lambda: next(asked) >= after)))
+    experiment, request = Counted(4), iter(range(1000))
+    reports = list(run_experiment(ASKED, experiment, watch(lambda: 0.0, lambda: next(request) >= after)))
     assert isinstance(reports[-1], Result) and len(reports[-1].points) == experiment.made <= after
 
 
@@ -412,23 +412,23 @@ def test_the_default_model_says_to_each_of_eight_users_what_it_says_to_one(k: in
     if not engine.facts().exact:
         engine.close()
         pytest.skip("this machine's kernel is not proven exact")
-    assert engine._serving is not None
+    assert engine._served is not None
     params = DecodingParams(SamplingParams(seed=0), "both", k, max_new_tokens=24, probe_every=0)
     replies = []
     for text in users(8):
-        drafter = engine._serving.drafter("both", lambda _: KVCache()) if k else None
+        drafter = engine._served.drafter("both", lambda _: KVCache()) if k else None
         cache = KVCache(drafter.feature_layers if drafter else ())
         lane = ReplyContext(
-            engine._serving.model,
+            engine._served.model,
             cache,
-            engine._serving.pair.target.tokenizer,
+            engine._served.pair.target.tokenizer,
             drafter,
             lambda: False,
-            engine._serving.costs,
+            engine._served.profile,
         )
         replies.append(Reply(engine.encode([Message("user", text)]), params, lane))
         list(replies[-1].read())
-    for _ in together(engine._serving.model, replies):
+    for _ in together(engine._served.model, replies):
         pass
     for reply, text in zip(replies, users(8), strict=True):
         assert (

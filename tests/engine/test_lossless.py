@@ -40,12 +40,12 @@ def confidences_of(draft: Tree, ids: tuple[int, ...]) -> tuple[float, ...]:
     return tuple(float(draft[ids[:i]].max()) for i in range(len(ids)))
 
 
-def drafts_of(draft: Tree, k: int, go_on: ShouldContinue) -> dict[tuple[int, ...], float]:
+def drafts_of(draft: Tree, k: int, should_continue: ShouldContinue) -> dict[tuple[int, ...], float]:
     """Every proposal that a drafter may make when go_on is asked after each draft, and its probability."""
     open_, done = {(): 1.0}, {}
     while open_:
         ids, weight = open_.popitem()
-        if len(ids) == k or (ids and not go_on(confidences_of(draft, ids))):
+        if len(ids) == k or (ids and not should_continue(confidences_of(draft, ids))):
             done[ids] = weight
             continue
         for token in range(VOCAB):
@@ -105,16 +105,16 @@ class Drawn:
     def __init__(self, draft: Tree, drop: int | None = None) -> None:
         self._draft, self._drop = draft, drop
 
-    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
+    def options(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         return (DraftOption("head", "head"),)
 
     def propose(  # type: ignore[no-untyped-def]
-        self, offer, ids, prompt_len, features, k, params, dice, go_on=always
+        self, option, ids, prompt_len, features, k, params, rng, should_continue=always
     ) -> Proposal:
         text, rows, confidences = tuple(ids), [], ()
-        while len(rows) < k and (not rows or go_on(confidences)):
+        while len(rows) < k and (not rows or should_continue(confidences)):
             rows.append(self._draft[text])
-            text += (dice.draw(rows[-1], len(text), Purpose.DRAFT),)
+            text += (rng.draw(rows[-1], len(text), Purpose.DRAFT),)
             confidences += (float(rows[-1].max()),)
         drafts = text[len(ids) :]
         if drafts and drafts[-1] == self._drop:
@@ -127,10 +127,10 @@ class Copied:
 
     name, context_len, feature_layers = "ngram", None, ()
 
-    def offers(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
+    def options(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         return (DraftOption("ngram", "ngram 3-4"),) if len(ids) % 2 else ()
 
-    def propose(self, offer, ids, prompt_len, features, k, params, dice, go_on=always) -> Proposal:  # type: ignore[no-untyped-def]
+    def propose(self, option, ids, prompt_len, features, k, params, rng, should_continue=always) -> Proposal:  # type: ignore[no-untyped-def]
         return Proposal(tuple(len(ids) % VOCAB for _ in range(k)))
 
 
@@ -138,24 +138,26 @@ def counts_of(target: Tree, drafter: object, replies: int, seen: set[object]) ->
     """How often each reply of LENGTH tokens came. One controller for all of them, so that it learns, changes its mind and
     tries; the times that it is told depend on what was accepted, as times might."""
     params = DecodingParams(SamplingParams(temperature=1.0), "any", probe_every=7)
-    costs = Profile(((1, 1.0), (8, 1.3)), (("head", 0.04), ("ngram", 0.001)))
-    controller, index = Controller(params, costs), 0
+    profile = Profile(((1, 1.0), (8, 1.3)), (("head", 0.04), ("ngram", 0.001)))
+    controller, index = Controller(params, profile), 0
     counts = np.zeros([VOCAB] * LENGTH)
     for seed in range(replies):
         ids: tuple[int, ...] = ()
-        dice = KeyedRng(seed, Rule.REJECTION)
+        rng = KeyedRng(seed, Rule.REJECTION)
         while len(ids) < LENGTH:
             index += 1
             left = LENGTH - len(ids)
-            plan = controller.plan(index, drafter.offers(ids), left + 16 * (left > 1), 99, left - 1)  # type: ignore[attr-defined]
+            plan = controller.plan(index, drafter.options(ids), left + 16 * (left > 1), 99, left - 1)  # type: ignore[attr-defined]
             proposal = Proposal()
-            if plan.offer is not None:
-                own = replace(dice, begin=len(ids))
-                proposal = drafter.propose(plan.offer, ids, 0, None, plan.k, params.sampling, own, plan.go_on)  # type: ignore[attr-defined]
+            if plan.option is not None:
+                own = replace(rng, begin=len(ids))
+                proposal = drafter.propose(
+                    plan.option, ids, 0, None, plan.k, params.sampling, own, plan.should_continue
+                )  # type: ignore[attr-defined]
             k = len(proposal.token_ids)
             rows = torch.stack([target[ids + proposal.token_ids[:i]] for i in range(k + 1)])
-            verdict = verify(proposal, rows, len(ids), dice)
-            seen |= {plan.reason, ("drafts", k), plan.offer, ("stopped", k < plan.k)}
+            verdict = verify(proposal, rows, len(ids), rng)
+            seen |= {plan.reason, ("drafts", k), plan.option, ("stopped", k < plan.k)}
             controller.observe(
                 _round(plan.kind, verdict.num_accepted, k, len(verdict.tests)), plan, proposal.confidences
             )
@@ -227,13 +229,13 @@ def model(language: Callable[[tuple[int, ...]], np.ndarray] = LANGUAGE) -> Model
     "settings", [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9}], ids=["greedy", "noise"]
 )
 def test_the_text_is_plain_decodings_whatever_the_controller_does(
-    costs: str, amount: float, settings: dict[str, float]
+    profile: str, amount: float, settings: dict[str, float]
 ) -> None:
     sampling = SamplingParams(seed=5, **settings)  # type: ignore[arg-type]
     rule = Rule.REJECTION if sampling.temperature == 0.0 else Rule.SHARED_NOISE
     params = DecodingParams(sampling, "any", rule=rule, max_new_tokens=120, probe_every=5)
     drafter = CombinedDrafter(NgramDrafter(1), DraftModelDrafter(model(noisy(LANGUAGE, 257, amount)), KVCache()))
-    played = run([1, 2, 1, 2], params, model(), byte_tokenizer(), drafter, costs=COSTS[costs])
+    played = run([1, 2, 1, 2], params, model(), byte_tokenizer(), drafter, profile=COSTS[profile])
     plain = run([1, 2, 1, 2], replace(params, num_speculative_tokens=0), model(), byte_tokenizer())
     assert finished(played).token_ids == finished(plain).token_ids
     assert [type(event) for event in played[:1] + played[-1:]] == [Prefilled, Finished]
@@ -248,6 +250,6 @@ def test_a_new_reply_knows_nothing_of_the_last() -> None:
     drafter = DraftModelDrafter(model(noisy(LANGUAGE, 257, 50.0)), KVCache())
     firsts = []
     for _ in range(2):
-        rounds = run([1, 2, 3], params, model(), byte_tokenizer(), drafter, costs=COSTS["cheap"])[1:-1]
+        rounds = run([1, 2, 3], params, model(), byte_tokenizer(), drafter, profile=COSTS["cheap"])[1:-1]
         firsts.append((rounds[0].kind, rounds[0].k_requested, rounds[0].predicted_speedup))  # type: ignore[union-attr]
     assert firsts[0] == firsts[1] and firsts[0][1] > 0

@@ -315,10 +315,10 @@ def test_a_proposal_is_over_the_targets_ids_whatever_the_drafters(
 
 def test_a_drafter_that_lacks_an_id_of_the_text_falls_silent(tmp_path: Path) -> None:
     drafter = DraftModelDrafter(Model(FakeNetwork(250, hashed_logits(250, seed=5)), 4096), KVCache(), VOCAB)
-    assert drafter.offers([1, 2, 249])
-    assert not drafter.offers([1, 2, 249, 251]) and not drafter.offers([1, 2, 249, 251, 3])
+    assert drafter.options([1, 2, 249])
+    assert not drafter.options([1, 2, 249, 251]) and not drafter.options([1, 2, 249, 251, 3])
     same = DraftModelDrafter(Model(FakeNetwork(VOCAB, LANGUAGE), 4096), KVCache())
-    assert same.offers([1, 256])
+    assert same.options([1, 256])
 
 
 @pytest.mark.parametrize("rows", [240, 275])

@@ -173,10 +173,10 @@ DRAFTERS = _tiny({"b": 0, "a": 1, "ba": 2, "bb": 3}, [("b", "a"), ("b", "b")])
 class Peeking(CrossTokenizerDrafter):
     """Keeps silent where the number that would test its draft is large."""
 
-    def propose(self, offer, ids, prompt_len, features, k, params, dice, go_on=always) -> Proposal:  # type: ignore[no-untyped-def]
-        if dice.uniform(len(ids), Purpose.ACCEPT) > 0.6:
+    def propose(self, option, ids, prompt_len, features, k, params, rng, should_continue=always) -> Proposal:  # type: ignore[no-untyped-def]
+        if rng.uniform(len(ids), Purpose.ACCEPT) > 0.6:
             return Proposal()
-        return super().propose(offer, ids, prompt_len, features, k, params, dice, go_on)
+        return super().propose(option, ids, prompt_len, features, k, params, rng, should_continue)
 
 
 def tiny_drafter(seed: int, kind: type[CrossTokenizerDrafter] = CrossTokenizerDrafter) -> CrossTokenizerDrafter:
@@ -289,7 +289,11 @@ def test_nothing_is_offered_inside_a_character() -> None:
     prompt = BYTE_LEVEL.encode_chat([PROMPT])
     ids = BYTE_LEVEL.encode("𠮷")
     assert len(ids) > 1
-    assert [bool(made.offers(prompt + ids[:n])) for n in range(len(ids) + 1)] == [True, *[False] * (len(ids) - 1), True]
+    assert [bool(made.options(prompt + ids[:n])) for n in range(len(ids) + 1)] == [
+        True,
+        *[False] * (len(ids) - 1),
+        True,
+    ]
     spec, _ = played("byte-level", "space mark, first", SamplingParams(seed=1), 2, 0.0, "𠮷𠮷𠮷𠮷")
     ids = [*prompt, spec[0].token.id]  # type: ignore[union-attr]
     for one in rounds_of(spec):
@@ -327,8 +331,8 @@ def test_a_draft_ends_where_the_drafters_context_does(more: int) -> None:
         return Spoken(own, SCRIPT * 3, len(prompt))(text)
 
     made = drafter(own, BYTE_LEVEL, speaks, len(prompt) + more)
-    [offer] = made.offers(ids)
-    made.propose(offer, ids, len(ids), None, 16, SamplingParams(), KeyedRng(1, Rule.REJECTION))
+    [option] = made.options(ids)
+    made.propose(option, ids, len(ids), None, 16, SamplingParams(), KeyedRng(1, Rule.REJECTION))
     assert max(read) < len(prompt) + more
 
 
@@ -340,7 +344,7 @@ def test_a_drafter_that_gives_no_numbers_falls_silent() -> None:
     prompt = BYTE_LEVEL.encode_chat([PROMPT])
     events = run(prompt, params, model(BYTE_LEVEL, language), BYTE_LEVEL, made)
     assert finished(events).reason is FinishReason.LENGTH
-    assert not any(one.decisions for one in rounds_of(events)) and made.offers(prompt) == ()
+    assert not any(one.decisions for one in rounds_of(events)) and made.options(prompt) == ()
 
 
 def test_tokens_that_a_model_has_no_row_for_are_neither_read_nor_proposed() -> None:
@@ -349,7 +353,7 @@ def test_tokens_that_a_model_has_no_row_for_are_neither_read_nor_proposed() -> N
         Model(FakeNetwork(50, hashed_logits(50)), 999), own, BYTE_LEVEL, KVCache(), own.encode_chat([PROMPT])
     )
     ask = (DraftOption("", ""), [*ids, 5], len(ids), None, 4, SamplingParams(), KeyedRng(0, Rule.REJECTION))
-    assert short.propose(*ask) == Proposal() and short.offers(ids) == ()  # type: ignore[arg-type]
+    assert short.propose(*ask) == Proposal() and short.options(ids) == ()  # type: ignore[arg-type]
 
     few = build_tokenizer(tokenisers.byte_level(), renderer(CHATML), [2], rows=260)
     says = Spoken(own, "the quick brown fox", len(own.encode_chat([PROMPT])))

@@ -8,17 +8,17 @@ from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.preflight import fits
 from engine.preflight.check import Report
-from engine.preflight.diagnostics import Diagnostic, diagnostic, worst
+from engine.preflight.diagnostics import Diagnostic, diagnose, worst
 
-SHORT = diagnostic("memory_short", needs="900 MiB", free="600 MiB", where="memory")
-REMARK = diagnostic("memory_tight", needs="900 MiB", free="950 MiB", where="memory")
-WRONG = diagnostic("no_config", name="m")
+SHORT = diagnose("memory_short", needs="900 MiB", free="600 MiB", where="memory")
+REMARK = diagnose("memory_tight", needs="900 MiB", free="950 MiB", where="memory")
+WRONG = diagnose("no_config", name="m")
 
 
 def makes_room(
-    monkeypatch: pytest.MonkeyPatch, *findings: Diagnostic, free: float | None = 600.0, held: float = 0.0
+    monkeypatch: pytest.MonkeyPatch, *diagnostics: Diagnostic, free: float | None = 600.0, held: float = 0.0
 ) -> bool:
-    report = Report(worst(findings), findings, None, None, 900.0, free, (), "none")
+    report = Report(worst(diagnostics), diagnostics, None, None, 900.0, free, (), "none")
     monkeypatch.setattr(fits, "check", lambda *_, **__: report)
     return fits.makes_room(EngineConfig(), held, lambda *_: None)
 
@@ -43,8 +43,12 @@ def test_what_fits_only_without_it_does(held: float, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_what_cannot_be_loaded_either_way_is_refused_before_anything_changes(
-    findings: tuple[Diagnostic, ...], free: float | None, held: float, said: Diagnostic, monkeypatch: pytest.MonkeyPatch
+    diagnostics: tuple[Diagnostic, ...],
+    free: float | None,
+    held: float,
+    said: Diagnostic,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(LoadError) as refused:
-        makes_room(monkeypatch, *findings, free=free, held=held)
+        makes_room(monkeypatch, *diagnostics, free=free, held=held)
     assert said.message in str(refused.value) and said.advice in str(refused.value)

@@ -168,13 +168,13 @@ def test_shared_noise_emits_what_plain_decoding_draws(k: int) -> None:
     vocab = 3
     target, draft = tree(rng, vocab, k, True), tree(rng, vocab, k, False)
     for seed in range(300):
-        dice = KeyedRng(seed, Rule.SHARED_NOISE)
+        rng = KeyedRng(seed, Rule.SHARED_NOISE)
         plain: tuple[int, ...] = ()
         for position in range(k + 1):
-            plain += (dice.draw(target[plain], position, Purpose.TARGET),)
+            plain += (rng.draw(target[plain], position, Purpose.TARGET),)
         for ids in itertools.product(range(vocab), repeat=k):
             probs = torch.stack([draft[ids[:i]] for i in range(k)]) if k else None
-            verdict = verify(Proposal(ids, probs), torch.stack([target[ids[:i]] for i in range(k + 1)]), 0, dice)
+            verdict = verify(Proposal(ids, probs), torch.stack([target[ids[:i]] for i in range(k + 1)]), 0, rng)
             sequence = (*ids[: verdict.num_accepted], verdict.next_id)
             assert sequence == plain[: len(sequence)]
 
@@ -229,12 +229,12 @@ def emitted_counts(
     draft = probabilities(torch.tensor(draft_logits, dtype=torch.float32)[None], [0], 0, params)
     counts = np.zeros(VOCAB)
     for seed in range(ROUNDS):
-        dice = KeyedRng(base_seed * 1_000_003 + seed, rule)
+        rng = KeyedRng(base_seed * 1_000_003 + seed, rule)
         if drafter == "model":
-            proposal = Proposal((dice.draw(draft[0], 1, Purpose.DRAFT),), draft)
+            proposal = Proposal((rng.draw(draft[0], 1, Purpose.DRAFT),), draft)
         else:  # a look-up: its token has nothing to do with any drawn number
             proposal = Proposal((int(target[0].topk(2).indices[1]),))
-        verdict = verify(proposal, target, 1, dice)
+        verdict = verify(proposal, target, 1, rng)
         counts[proposal.token_ids[0] if verdict.num_accepted else verdict.next_id] += 1
     return counts, reference(target_logits[0], settings)
 
@@ -290,9 +290,9 @@ def test_equal_distributions_are_always_accepted() -> None:
     """Draft and target equal to the last bit: nothing is ever rejected, so no residual of sum 0 is drawn from."""
     row = torch.softmax(torch.randn(1, 50, generator=torch.Generator().manual_seed(0)), dim=-1)
     for seed in range(500):
-        dice = KeyedRng(seed, Rule.REJECTION)
-        proposal = Proposal((dice.draw(row[0], 0, Purpose.DRAFT),), row)
-        assert verify(proposal, torch.cat([row, row]), 0, dice).num_accepted == 1
+        rng = KeyedRng(seed, Rule.REJECTION)
+        proposal = Proposal((rng.draw(row[0], 0, Purpose.DRAFT),), row)
+        assert verify(proposal, torch.cat([row, row]), 0, rng).num_accepted == 1
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -334,8 +334,7 @@ def test_shared_noise_agrees_at_least_as_often_as_theory_promises() -> None:
     tv = float((target - draft).abs().sum() / 2)
     n = 4000
     agreed = sum(
-        (dice := KeyedRng(seed, Rule.SHARED_NOISE)).draw(target, 0, Purpose.TARGET)
-        == dice.draw(draft, 0, Purpose.DRAFT)
+        (rng := KeyedRng(seed, Rule.SHARED_NOISE)).draw(target, 0, Purpose.TARGET) == rng.draw(draft, 0, Purpose.DRAFT)
         for seed in range(n)
     )
     promised = (1 - tv) / (1 + tv)

@@ -132,8 +132,8 @@ def proposed(
     """Drafts by the rejection rule behind a prompt of one token."""
     params = params or SamplingParams(temperature=1.0)
     features = features_of(ids)[: len(ids) - 1] if features is None else features
-    dice = KeyedRng(5, DecodingParams().rule)
-    return drafter.propose(DraftOption("head", "head"), ids, 1, features, k, params, dice)
+    rng = KeyedRng(5, DecodingParams().rule)
+    return drafter.propose(DraftOption("head", "head"), ids, 1, features, k, params, rng)
 
 
 def raw_rows(proposal: Proposal) -> Tensor:

@@ -8,6 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from engine.served.engine import State, Status
+from engine.served.swap import SwapPhase, SwapStatus
+
 from app import prepare_environment
 from engine.config import DecodingParams, Detail, EngineConfig, Rule, SamplingParams
 from engine.events import FinishReason
@@ -16,8 +19,6 @@ from engine.lab.results import ExperimentName, TextKind
 from engine.preflight.check import Report
 from engine.preflight.diagnostics import SENTENCES, diagnostic, worst
 from engine.preflight.memory import Machine
-from engine.serving.engine import State, Status
-from engine.serving.swap import SwapPhase, SwapStatus
 from tests.fake_engine import FakeEngine, Script, measured, play
 from tests.golden.items import Item
 from ui import bundle as page

@@ -11,6 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine.served.engine import Engine
+from engine.served.load_pair import ModelPair, load_pair
+
 from engine.bench.random_drafter import RandomDraftsEngine
 from engine.config import DecodingParams, Detail, EngineConfig, Message, Rule, SamplingParams
 from engine.drafters.draft_model import DraftModelDrafter
@@ -20,8 +23,6 @@ from engine.lab.results import ExperimentName, Result
 from engine.loading.progress import Progress
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
-from engine.serving.engine import Engine
-from engine.serving.load_pair import ModelPair, load_pair
 from tests.engine import tokenisers
 from tests.engine.simulate import World, simulate
 from tests.engine.test_reencoded import ALL, PROMPT, SCRIPT, Spoken, drafter, model
@@ -299,7 +300,7 @@ def _simulated() -> Iterator[Item]:
     }
     for (name, world), k, seed in itertools.product(worlds.items(), (None, 3), (0, 1)):
         own = replace(world, accept=dict(world.accept))
-        played = simulate(own, DecodingParams(num_speculative_tokens=k), own.costs(), 200, seed)
+        played = simulate(own, DecodingParams(num_speculative_tokens=k), own.profile(), 200, seed)
         yield f"simulated/{name}/{'auto' if k is None else k}/{seed}", [played.plans, played.tokens, played.seconds]
 
 

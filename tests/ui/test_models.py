@@ -9,7 +9,7 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.preflight.check import Report
-from engine.preflight.diagnostics import SENTENCES, Diagnostic, FitLevel, diagnostic, worst
+from engine.preflight.diagnostics import SENTENCES, Diagnostic, FitLevel, diagnose, worst
 from engine.preflight.memory import Machine
 from engine.serving.model_presets import MODEL_PRESETS
 from engine.serving.served_pair import Facts
@@ -25,14 +25,14 @@ FACTS = FakeEngine().facts()
 
 
 def report(*codes: str, parts: tuple[tuple[str, float], ...] = (), free: float | None = None) -> Report:
-    findings = tuple(filled(code) for code in codes)
+    diagnostics = tuple(filled(code) for code in codes)
     needs = sum(mib for _, mib in parts)
-    return Report(worst(findings), findings, None, None, needs, free, parts, "ngram")
+    return Report(worst(diagnostics), diagnostics, None, None, needs, free, parts, "ngram")
 
 
 def filled(code: str) -> Diagnostic:
     """A finding whose values are easily told from anything else."""
-    return diagnostic(code, **{name: f"<{name}>" for name in SENTENCES[code].fields})
+    return diagnose(code, **{name: f"<{name}>" for name in SENTENCES[code].fields})
 
 
 # -- what a check found
@@ -54,8 +54,8 @@ def test_a_finding_says_all_its_values_escaped(code: str) -> None:
 
 
 def test_a_finding_that_nobody_knows_here_stands_as_the_engine_put_it() -> None:
-    finding = Diagnostic("new", FitLevel.SLOW, "It is <new>.", "Wait & see.", ())
-    shown = models.card(replace(report(), findings=(finding,), verdict=FitLevel.SLOW))
+    diagnostic = Diagnostic("new", FitLevel.SLOW, "It is <new>.", "Wait & see.", ())
+    shown = models.card(replace(report(), diagnostics=(diagnostic,), verdict=FitLevel.SLOW))
     assert "It is &lt;new&gt;." in shown and "Wait &amp; see." in shown
 
 
@@ -68,7 +68,7 @@ def test_the_worst_comes_first_and_gives_the_verdict() -> None:
 
 def test_words_among_the_values_are_said_in_each_language() -> None:
     shown = models.card(
-        replace(report(), findings=(diagnostic("memory_short", needs="5 GiB", free="3 GiB", where="memory"),))
+        replace(report(), diagnostics=(diagnose("memory_short", needs="5 GiB", free="3 GiB", where="memory"),))
     )
     assert "内存只剩" in shown and "3 GiB of memory is free" in shown
 

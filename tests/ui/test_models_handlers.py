@@ -13,7 +13,7 @@ import pytest
 
 from engine.config import EngineConfig, Message
 from engine.preflight.check import Report
-from engine.preflight.diagnostics import diagnostic, worst
+from engine.preflight.diagnostics import diagnose, worst
 from engine.serving.engine import State, Status
 from engine.serving.swap import SwapPhase
 from tests.fake_engine import FakeEngine
@@ -43,8 +43,8 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[EngineConfig]:
             "not_found": {"name": config.target},
             "memory_beside": {"needs": "9 GiB", "free": "8 GiB", "where": "memory"},
         }
-        findings = tuple(diagnostic(code, **values[code]) for name, code in codes.items() if name == config.target)
-        return Report(worst(findings), findings, None, None, 0.0, None, (), "ngram")
+        diagnostics = tuple(diagnose(code, **values[code]) for name, code in codes.items() if name == config.target)
+        return Report(worst(diagnostics), diagnostics, None, None, 0.0, None, (), "ngram")
 
     monkeypatch.setattr(module, "check", check)
     return asked
@@ -215,8 +215,8 @@ def test_progress_is_told_to_everybody_and_a_cancel_leaves_the_old_pair(pairs: M
     engine.hold_change = SwapPhase.LOADING
     ask(pairs, "load", number=1, wish=WISH)
     for session in ("s1", "s2"):
-        change = ask(pairs, session=session)["change"]
-        assert change["going"] and change["mine"] and change["bar"] == 0.5 and "owner/new" in change["title"]
+        swap = ask(pairs, session=session)["change"]
+        assert swap["going"] and swap["mine"] and swap["bar"] == 0.5 and "owner/new" in swap["title"]
     ask(pairs, "cancel")
     ended(engine)
     said = settled(pairs)

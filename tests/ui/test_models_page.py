@@ -11,7 +11,7 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.preflight.check import Report
-from engine.preflight.diagnostics import diagnostic, worst
+from engine.preflight.diagnostics import diagnose, worst
 from engine.serving.swap import SwapPhase
 from tests.fake_engine import FakeEngine
 from tests.ui.conftest import Visit, until
@@ -33,10 +33,10 @@ def a_known_check(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def check(config: EngineConfig, **_: Any) -> Report:
         bad = "bad" in config.target
-        remark = diagnostic("no_chat_template", name=config.target)
-        findings = (diagnostic("not_found", name=config.target),) if bad else (remark,)
+        remark = diagnose("no_chat_template", name=config.target)
+        diagnostics = (diagnose("not_found", name=config.target),) if bad else (remark,)
         parts = () if bad else (("target", 3000.0), ("drafter", 500.0), ("cache", 300.0), ("working", 200.0))
-        return Report(worst(findings), findings, None, None, sum(mib for _, mib in parts), 8000.0, parts, "ngram")
+        return Report(worst(diagnostics), diagnostics, None, None, sum(mib for _, mib in parts), 8000.0, parts, "ngram")
 
     monkeypatch.setattr(module, "check", check)
 

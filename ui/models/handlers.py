@@ -66,7 +66,7 @@ class Visitor:
 class Begun:
     """A change that was asked for here: by whom, and when it began and ended (seconds of one clock)."""
 
-    change: Swap
+    swap: Swap
     session: str
     who: str
     began_s: float
@@ -96,7 +96,7 @@ class Models:
         elif what == "cancel":
             self._cancel(visitor, _text(args.get("session")))
         elif what == "close":
-            visitor.closed = self._begun.change if self._begun else None
+            visitor.closed = self._begun.swap if self._begun else None
             visitor.notice = ""
         said = self._said(visitor, _text(args.get("session")))
         token = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
@@ -110,7 +110,7 @@ class Models:
     async def _check(self, visitor: Visitor, number: int, args: Mapping[str, Any], load: bool) -> None:
         """Checks what the form says; where that may run and it was asked for, it is loaded."""
         visitor.card = visitor.notice = ""
-        visitor.closed = self._begun.change if self._begun and self._begun.ended_s is not None else visitor.closed
+        visitor.closed = self._begun.swap if self._begun and self._begun.ended_s is not None else visitor.closed
         try:
             config = self._config(args.get("wish"))
         except NotAllowed as name:
@@ -140,7 +140,7 @@ class Models:
         if report.verdict is FitLevel.CANNOT:
             return both("models.refused")
         try:
-            change = await asyncio.to_thread(self.handlers.engine.change, config)
+            swap = await asyncio.to_thread(self.handlers.engine.swap, config)
         except Busy:
             return both("models.busy")
         except EngineError as error:
@@ -148,7 +148,7 @@ class Models:
         target = report.target.name if report.target else config.target
         named = report.drafter is not None and resolved(config).drafter not in DRAFTER_WORDS
         who = models.called(target, report.drafter.name if report.drafter and named else "")
-        self._begun = begun = Begun(change, session, who, time.monotonic())
+        self._begun = begun = Begun(swap, session, who, time.monotonic())
         self._pace = Pace()
         threading.Thread(target=_time, args=(begun,), name="greenlight-change", daemon=True).start()
         return ""
@@ -176,7 +176,7 @@ class Models:
         if visitor.checking:
             visitor.checking = False
         elif self._begun and self._may_cancel(self._begun, session):
-            self._begun.change.cancel()
+            self._begun.swap.cancel()
 
     def _may_cancel(self, begun: Begun, session: str) -> bool:
         return begun.session == session or not self.handlers.options.served
@@ -207,11 +207,11 @@ class Models:
         begun = self._begun
         if begun is None:
             return None
-        status = begun.change.status()
+        status = begun.swap.status()
         now_s = time.monotonic()
         seconds = (begun.ended_s or now_s) - begun.began_s
         if status.over:
-            mine = begun.session == session and visitor.closed is not begun.change
+            mine = begun.session == session and visitor.closed is not begun.swap
             return models.over(status, begun.who, seconds) | {"mine": True} if mine else None
         step = Status(State.LOADING, f"{status.phase} {status.step}", status.fraction)
         left_s = self._pace.left_s(step, now_s)
@@ -224,7 +224,7 @@ class Models:
 
 def _time(begun: Begun) -> None:
     """Waits for a change's end and notes when that was."""
-    begun.change.wait()
+    begun.swap.wait()
     begun.ended_s = time.monotonic()
 
 

@@ -184,7 +184,7 @@ def card(report: Report) -> str:
     return (
         f'<div class="report {report.verdict.value}"><p class="verdict">{icon(MARKS[report.verdict])}'
         f"{both(f'models.verdict.{report.verdict.value}')}</p>{_who(report)}"
-        f"{_findings(report.findings)}{_memory(report)}</div>"
+        f"{_findings(report.diagnostics)}{_memory(report)}</div>"
     )
 
 
@@ -215,31 +215,31 @@ def counted(count: int) -> str:
     return f"{count / 1e6:.0f}M" if count >= 10**6 else str(count)
 
 
-def _findings(findings: tuple[Diagnostic, ...]) -> str:
-    return f'<ul class="findings">{"".join(map(_finding, worst_first(findings)))}</ul>' if findings else ""
+def _findings(diagnostics: tuple[Diagnostic, ...]) -> str:
+    return f'<ul class="findings">{"".join(map(_finding, worst_first(diagnostics)))}</ul>' if diagnostics else ""
 
 
-def _finding(finding: Diagnostic) -> str:
-    advice = _said(f"check.{finding.code}.try", finding.advice, finding)
+def _finding(diagnostic: Diagnostic) -> str:
+    advice = _said(f"check.{diagnostic.code}.try", diagnostic.advice, diagnostic)
     tried = f'<p class="try"><b>{both("models.try")}</b> {advice}</p>' if advice else ""
     return (
-        f'<li class="{finding.level.value}">{icon(MARKS[finding.level])}<div><p><span class="unseen">{both(f"models.level.{finding.level.value}")}: </span>'
-        f"{_said(f'check.{finding.code}', finding.message, finding)}</p>{tried}</div></li>"
+        f'<li class="{diagnostic.level.value}">{icon(MARKS[diagnostic.level])}<div><p><span class="unseen">{both(f"models.level.{diagnostic.level.value}")}: </span>'
+        f"{_said(f'check.{diagnostic.code}', diagnostic.message, diagnostic)}</p>{tried}</div></li>"
     )
 
 
-def _said(key: str, english: str, finding: Diagnostic) -> str:
+def _said(key: str, english: str, diagnostic: Diagnostic) -> str:
     """In both languages where there are words for it, else as the engine put it."""
     if not english or key not in TEXT:
         return escape(english)
-    said = {lang: escape(text(key, lang, **_values(finding, lang))) for lang in LANGS}
+    said = {lang: escape(text(key, lang, **_values(diagnostic, lang))) for lang in LANGS}
     return "".join(f'<span class="{lang}" lang="{lang}">{said[lang]}</span>' for lang in LANGS)
 
 
-def _values(finding: Diagnostic, lang: Lang) -> dict[str, str]:
+def _values(diagnostic: Diagnostic, lang: Lang) -> dict[str, str]:
     """What a finding is filled in with; the few words among them in that language."""
-    worded = {value: f"check.word.{value}" for _, value in finding.values}
-    return {name: text(worded[value], lang) if worded[value] in TEXT else value for name, value in finding.values}
+    worded = {value: f"check.word.{value}" for _, value in diagnostic.values}
+    return {name: text(worded[value], lang) if worded[value] in TEXT else value for name, value in diagnostic.values}
 
 
 def _memory(report: Report) -> str:
