@@ -163,8 +163,16 @@ class FakeHead:
     def __init__(self, logits_of: LogitsOf) -> None:
         self._logits_of = logits_of
 
-    def drafter(self, cache: KVCache) -> Drafter:
+    def drafter(self) -> Drafter:
         return _FakeHeadDrafter(Model(FakeNetwork(257, self._logits_of), 4096), KVCache())
+
+
+class FakePair(ModelPair):
+    """A pair whose head is a FakeHead."""
+
+    def head_drafter(self, cache: KVCache) -> Drafter:
+        assert isinstance(self.head, FakeHead)
+        return self.head.drafter()
 
 
 class _FakeHeadDrafter(DraftModelDrafter):
@@ -186,7 +194,7 @@ def fake_engine(
     def load(config: EngineConfig, progress: object) -> ModelPair:
         target = FakeLoaded(FakeNetwork(257, logits_of), tokenizer)
         draft = FakeLoaded(FakeNetwork(257, drafter), tokenizer, name="fake drafter") if drafter else None
-        return ModelPair(target, draft, head=FakeHead(head) if head else None)  # type: ignore[arg-type]
+        return FakePair(target, draft, head=FakeHead(head) if head else None)  # type: ignore[arg-type]
 
     engine = Engine(EngineConfig(**config), load)  # type: ignore[arg-type]
     engine.wait_ready(60)

@@ -12,8 +12,10 @@ from engine.errors import LoadError
 from engine.loading.progress import Progress
 
 if TYPE_CHECKING:
+    from engine.drafters.protocol import Drafter
     from engine.heads.load import LoadedHead
     from engine.loading.loaded import Loaded
+    from engine.networks.kv_cache import KVCache
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,14 @@ class ModelPair:
     note: str = ""
     cross_tokenizer: bool = False
     torch_threads: int | None = None
+
+    def head_drafter(self, cache: KVCache) -> Drafter:
+        """A fresh one for each reply. cache: the head's own, of the conversation. Raises ValueError where there is no head."""
+        from engine.drafters.head import HeadDrafter
+
+        if self.head is None:
+            raise ValueError("this pair has no head")
+        return HeadDrafter(self.head.head, cache, self.head.vocab_size)
 
 
 Loader = Callable[[EngineConfig, Progress], ModelPair]

@@ -17,7 +17,6 @@ from engine.preflight.memory import MIB
 if TYPE_CHECKING:
     from engine.control.latency import Profile
     from engine.drafters.protocol import Drafter
-    from engine.heads.load import LoadedHead
     from engine.networks.kv_cache import KVCache, KVCachePool
     from engine.networks.model import Model
     from engine.serving.load_pair import ModelPair
@@ -104,17 +103,11 @@ class ServedPair:
         if name == "none":
             return None
         if name in ("head", "both") and self.pair.head is not None:
-            head = _head_drafter(self.pair.head, own_cache("head"))
+            head = self.pair.head_drafter(own_cache("head"))
             return head if name == "head" else CombinedDrafter(NgramDrafter(), head)
         if name == "draft_model" and self.draft_model is not None:
             return _model_drafter(self.pair, self.draft_model, own_cache("draft"), messages)
         return NgramDrafter()
-
-
-def _head_drafter(head: LoadedHead, cache: KVCache) -> Drafter:
-    from engine.drafters.head import HeadDrafter
-
-    return HeadDrafter(head.head, cache, head.vocab_size)
 
 
 def _model_drafter(pair: ModelPair, model: Model, cache: KVCache, messages: Sequence[Message] = ()) -> Drafter:
@@ -167,7 +160,7 @@ def _measured(pair: ModelPair, model: Model, draft_model: Model | None) -> Profi
     from engine.drafters.ngram import ACCEPTANCE, DRAFT_S
     from engine.networks.kv_cache import KVCache
 
-    drafters: list[Drafter] = [_head_drafter(pair.head, KVCache())] if pair.head else []
+    drafters: list[Drafter] = [pair.head_drafter(KVCache())] if pair.head else []
     if draft_model is not None:
         drafters.append(_model_drafter(pair, draft_model, KVCache()))
     profile = measure(model, drafters, (("ngram", DRAFT_S),))

@@ -315,7 +315,7 @@ def test_where_memory_is_short_the_old_pair_goes_first(short: Short) -> None:
     assert short.engine.facts().target == "new" and short.text()
 
 
-@pytest.mark.parametrize("called_off", [False, True])
+@pytest.mark.parametrize("cancelled", [False, True])
 def test_where_it_made_room_for_nothing_it_is_loaded_again(short: Short, cancelled: bool) -> None:
     before = short.text()
     short.held["new"] = threading.Event()

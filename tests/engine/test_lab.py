@@ -293,10 +293,10 @@ def test_nothing_of_an_experiment_stays_in_the_pool(engine: Engine) -> None:
     ],
 )
 def test_what_cannot_be_measured_is_refused(
-    engine: Engine, name: ExperimentName, request: dict[str, Any], field: str
+    engine: Engine, name: ExperimentName, asked: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(InvalidParams) as refused:
-        engine.experiment(name, **request)
+        engine.experiment(name, **asked)
     assert refused.value.field == field and str(refused.value).endswith(".")
 
 

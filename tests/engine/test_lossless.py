@@ -223,7 +223,7 @@ def model(language: Callable[[tuple[int, ...]], np.ndarray] = LANGUAGE) -> Model
     return Model(FakeNetwork(257, language), 4096)
 
 
-@pytest.mark.parametrize("costs", COSTS)
+@pytest.mark.parametrize("profile", COSTS)
 @pytest.mark.parametrize("amount", [0.0, 0.3, 1.5, 50.0])
 @pytest.mark.parametrize(
     "settings", [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9}], ids=["greedy", "noise"]

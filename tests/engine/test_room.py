@@ -34,7 +34,7 @@ def test_what_fits_only_without_it_does(held: float, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("findings", "free", "held", "said"),
+    ("diagnostics", "free", "held", "said"),
     [
         ((SHORT,), 600.0, 299.0, SHORT),
         ((SHORT,), None, 5000.0, SHORT),
