@@ -119,6 +119,11 @@ class SamplingParams:
         if self.seed is not None:
             _integer("seed", self.seed, 0, 2**63 - 1)
 
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is always taken: temperature 0."""
+        return self.temperature == 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class DecodingParams:

@@ -1,23 +1,26 @@
 """The loop. Plain decoding is this same loop with K = 0; there is no other.
 
 prefill -> first token -> rounds of: plan K, propose, one forward of k + 1 rows, probabilities, verify, cut, emit.
-Clocks sit around compute only. Between events the generator stands still, and its caller may run another request.
+`Reply.round` is one of them: it stands still where it needs the target's pass, so that whoever drives it may run one pass for
+many (`play_rounds`). Clocks sit around compute only. Between events too the generator stands still, and its caller may run
+another request.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import NamedTuple
 
 from torch import Tensor
 
-from engine import logprobs as detail
 from engine.config import DecodingParams, Detail
 from engine.control.controller import Controller, Plan
 from engine.control.latency import Profile
-from engine.drafters.protocol import Drafter, Proposal
+from engine.drafters.protocol import DraftContext, Drafter, Proposal
 from engine.errors import BROKEN, ContextFull, EngineError
 from engine.events import (
     Event,
@@ -33,6 +36,7 @@ from engine.events import (
     TokenDecision,
     TokenDetail,
 )
+from engine.logprobs import Explanation, explain
 from engine.networks.kv_cache import KVCache, common_prefix
 from engine.networks.model import PREFILL_CHUNK, Model, Request
 from engine.rng import KeyedRng, Purpose
@@ -48,7 +52,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class ReplyContext:
     """What one reply works with. `cache` is its alone while it runs, and keeps the drafter's feature layers; drafter None:
-    plain decoding only. costs: what the engine measured when it started."""
+    plain decoding only. profile: what the engine measured when it started."""
 
     model: Model
     cache: KVCache
@@ -61,57 +65,127 @@ class ReplyContext:
 def generate(
     ids: Sequence[int],
     params: DecodingParams,
-    lane: ReplyContext,
+    context: ReplyContext,
     prefilled: Prefilled | None = None,
     when_read: Callable[[Prefilled], None] | None = None,
 ) -> Iterator[Event]:
     """The events of one reply to the prompt `ids`; always ends with `Finished`.
 
     when_read is told of the prompt's end before a stop string may hold that event back, or cut it. prefilled: what it was
-    told by another reply of the same seed and settings, which has read the prompt into the cache of which this lane has a
+    told by another reply of the same seed and settings, which has read the prompt into the cache of which this context has a
     copy: nothing is read or drawn again.
     params.sampling.seed must be set. Raises ContextFull at once (before the first event) when the prompt leaves no room.
     """
-    if len(ids) >= lane.model.context_len:
-        raise ContextFull(len(ids), lane.model.context_len)
-    stops = (*params.stop, *lane.tokenizer.stop_strings)
-    reply = Reply(ids, params, lane)
+    if len(ids) >= context.model.context_len:
+        raise ContextFull(len(ids), context.model.context_len)
+    stops = (*params.stop, *context.tokenizer.stop_strings)
+    reply = Reply(ids, params, context)
     first = reply.read(when_read) if prefilled is None else reply.resume(prefilled)
     return cut_at_stop_strings(reply.events(first), stops)
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """A round that waits for the target's pass over `request`. draft_s: seconds of planning and drafting."""
+class Forward(NamedTuple):
+    """What a pass of the target brings to one request. logits [last, V]; seconds: how long its round waited for them."""
 
-    index: int
-    plan: Plan
-    proposal: Proposal
-    request: Request
-    draft_s: float
+    logits: Tensor
+    seconds: float
+
+
+class RoundClock:
+    """Seconds of one round by part. It stands still while the round waits for the target's pass."""
+
+    def __init__(self, unpaid_s: float) -> None:
+        """unpaid_s: seconds before now that this round pays for."""
+        self._since_s = perf_counter() - unpaid_s
+        self._parts: dict[str, float] = {}
+
+    def lap(self, part: str) -> float:
+        """What was done since the last lap was this part; returns its seconds."""
+        now_s = perf_counter()
+        self._parts[part], self._since_s = now_s - self._since_s, now_s
+        return self._parts[part]
+
+    def restart(self) -> float:
+        """What was done so far is not this round's; returns its seconds."""
+        now_s = perf_counter()
+        spent_s, self._since_s = now_s - self._since_s, now_s
+        return spent_s
+
+    def resume(self, verify_s: float) -> None:
+        self._parts["verify"], self._since_s = verify_s, perf_counter()
+
+    def seconds(self) -> dict[str, float]:
+        """As the fields of `Round`. What explains tokens is told apart, and is not in total_s."""
+        draft_s, verify_s, sample_s, detail_s, rest_s = (
+            self._parts[part] for part in ("draft", "verify", "sample", "detail", "rest")
+        )
+        return {
+            "draft_s": draft_s,
+            "verify_s": verify_s,
+            "sample_s": sample_s,
+            "detail_s": detail_s,
+            "total_s": draft_s + verify_s + sample_s + rest_s,
+        }
+
+
+def play_rounds(model: Model, rounds: Sequence[Generator[Request, Forward, Round]]) -> list[Round]:
+    """One round each of one or several replies, with one pass of the target for all.
+
+    Each waits from the end of its own drafting until everybody's drafts are made and checked: that is its verify_s. An
+    exception of the pass goes to all of them.
+    """
+    begin_s = perf_counter()
+    requests: list[Request] = []
+    drafting_s: list[float] = []
+    for round_ in rounds:
+        drafted_s = perf_counter()
+        requests.append(next(round_))
+        drafting_s.append(perf_counter() - drafted_s)
+    try:
+        logits = model.forward(requests)
+        model.synchronize()
+    except Exception as error:
+        for round_ in rounds:
+            with suppress(type(error)):
+                round_.throw(error)
+        raise
+    joint_s = perf_counter() - begin_s
+    return [
+        _result(round_, Forward(rows, joint_s - own_s))
+        for round_, rows, own_s in zip(rounds, logits, drafting_s, strict=True)
+    ]
+
+
+def _result(round_: Generator[Request, Forward, Round], forward: Forward) -> Round:
+    try:
+        round_.send(forward)
+    except StopIteration as stop:
+        result: Round = stop.value
+        return result
+    raise AssertionError("a round asks for one pass")
 
 
 class Reply:
     """The state of one reply in the making: ids so far, detokeniser, what was emitted.
 
-    `events` plays it alone. Several can share the target's passes: after `read` of each, rounds of `draft` for all whose
-    `end` is None, one forward of their requests, and `settle` for each.
+    `events` plays it alone. Several can share the target's passes: after `read` of each, `play_rounds` for all whose `end`
+    is None.
     """
 
-    def __init__(self, prompt: Sequence[int], params: DecodingParams, lane: ReplyContext) -> None:
-        if lane.drafter is None or params.drafter == "none":
+    def __init__(self, prompt: Sequence[int], params: DecodingParams, context: ReplyContext) -> None:
+        if context.drafter is None or params.drafter == "none":
             params = replace(params, num_speculative_tokens=0)
         if params.sampling.seed is None:
             raise ValueError("the caller picks the seed")
-        self.params, self.sampling, self.lane = params, params.sampling, lane
+        self.params, self.sampling, self.context = params, params.sampling, context
         self.seed: int = params.sampling.seed
-        self.rng = KeyedRng(self.seed, params.rule)
+        self.rng = KeyedRng(self.seed, params.rule, native=context.model.native_sampler)
         self.prompt_len = len(prompt)
         self.ids = list(prompt)
-        self.detokeniser = lane.tokenizer.detokeniser()
+        self.detokeniser = context.tokenizer.detokeniser()
         self.text: list[str] = []
-        self.controller = Controller(params, lane.profile)
-        self.owed_s = 0.0
+        self.controller = Controller(params, context.profile)
+        self._unpaid_s = 0.0  # seconds of bookkeeping that the next round has to pay for
 
     # -- the loop ---------------------------------------------------------------------------------------------------
 
@@ -121,7 +195,8 @@ class Reply:
             yield from first
             index = 1
             while (reason := self.end()) is None:
-                yield self._emit_round(index)
+                [round_] = play_rounds(self.context.model, [self.round(index)])
+                yield round_
                 index += 1
             yield self.finished(reason)
         except EngineError as error:
@@ -133,13 +208,13 @@ class Reply:
     def end(self) -> FinishReason | None:
         """Why the reply is over, None while it is not."""
         replied = len(self.ids) - self.prompt_len
-        if replied and self.ids[-1] in self.lane.tokenizer.stop_ids:
+        if replied and self.ids[-1] in self.context.tokenizer.stop_ids:
             return FinishReason.STOP
-        if self.lane.cancelled():
+        if self.context.cancelled():
             return FinishReason.CANCELLED
         if self.params.max_new_tokens <= replied:
             return FinishReason.LENGTH
-        if len(self.ids) >= self.lane.model.context_len:
+        if len(self.ids) >= self.context.model.context_len:
             return FinishReason.CONTEXT
         return None
 
@@ -155,22 +230,22 @@ class Reply:
 
     def read(self, when_read: Callable[[Prefilled], None] | None = None) -> Iterator[Event]:
         """Reads the prompt in pieces, so that others get their turn and a cancel is seen, then draws the first token."""
-        model, cache = self.lane.model, self.lane.cache
+        model, cache = self.context.model, self.context.cache
         cached = min(common_prefix(cache.ids, self.ids), len(self.ids) - 1)
         spent_s = 0.0
         for end in range(cached + PREFILL_CHUNK, len(self.ids), PREFILL_CHUNK):
-            if self.lane.cancelled():
+            if self.context.cancelled():
                 return
             begin_s = perf_counter()
             model.forward([Request(self.ids[:end], 0, cache)])
             model.synchronize()
             spent_s += perf_counter() - begin_s
             yield Prefilling(end, self.prompt_len)
-        if self.lane.cancelled():
+        if self.context.cancelled():
             return
         begin_s = perf_counter()
         [logits] = model.forward([Request(self.ids, 1, cache)])
-        probs = probabilities(logits, self.ids, self.prompt_len, self.sampling)
+        probs = probabilities(logits, self.ids, self.prompt_len, self.sampling, self.rng.native)
         token_id = self.rng.draw(probs[0], len(self.ids), Purpose.TARGET)
         [token] = self._emit([token_id], [Source.PLAIN])
         spent_s += perf_counter() - begin_s
@@ -181,93 +256,68 @@ class Reply:
             when_read(prefilled)
         yield prefilled
 
-    def _emit_round(self, index: int) -> Round:
-        """One draft - verify - emit step."""
-        model = self.lane.model
-        pending = self.draft(index)
-        drafted_s = perf_counter()
-        [logits] = model.forward([pending.request])
-        model.synchronize()
-        verified_s = perf_counter()
-        return self.settle(pending, logits, verified_s - drafted_s, verified_s)
+    def round(self, index: int) -> Generator[Request, Forward, Round]:
+        """Round `index`, from 1: plan K, draft, verify in one pass of the target, emit (Leviathan et al., algorithm 1).
 
-    def draft(self, index: int) -> Pending:
-        """The first half of round `index` (from 1), up to the target's pass: K is planned and the drafts are there."""
-        begin_s = perf_counter() - self.owed_s
-        todo, self.owed_s = self._plan(index), 0.0
-        if todo.kind is RoundKind.PROBE:
-            # A probe is what plain decoding would be, which asks no drafter: the next round pays for having asked.
-            now_s = perf_counter()
-            begin_s, self.owed_s = now_s, now_s - begin_s
-        proposal = self._propose(todo)
-        history = self.ids + list(proposal.token_ids)
-        request = Request(history, len(proposal.token_ids) + 1, self.lane.cache)
-        return Pending(index, todo, proposal, request, perf_counter() - begin_s)
-
-    def settle(self, pending: Pending, logits: Tensor, verify_s: float, since_s: float) -> Round:
-        """The second half: tests the drafts by the logits of `pending.request`, and emits.
-
-        verify_s: seconds of the target's pass. since_s: the clock when this half began.
+        Yields the request of that pass; whoever drives sends its logits and seconds back (see `play_rounds`).
         """
-        model, params, position = self.lane.model, self.params, len(self.ids)
-        todo, proposal, history = pending.plan, pending.proposal, pending.request.ids
-        k = len(proposal.token_ids)
-        target_probs = LazyRows(logits, history, self.prompt_len, self.sampling)
+        clock, position = RoundClock(self._unpaid_s), len(self.ids)
+        plan = self._plan(index)
+        # A probe is what plain decoding would be, which asks no drafter: the next round pays for having asked.
+        self._unpaid_s = clock.restart() if plan.kind is RoundKind.PROBE else 0.0
+        proposal = self._propose(plan)
+        ids, k = [*self.ids, *proposal.token_ids], len(proposal.token_ids)
+        clock.lap("draft")
+        forward = yield Request(ids, last=k + 1, cache=self.context.cache)
+        clock.resume(verify_s=forward.seconds)  # other requests may have had their turn meanwhile
+        target_probs = LazyRows(forward.logits, ids, self.prompt_len, self.sampling, self.rng.native)
         verdict = verify(proposal, target_probs, position, self.rng)
-        sampled_s = perf_counter()
-        known = detail.explain(
-            params.detail, proposal, verdict, logits, target_probs, model.raw_probs, self._describe,
-            greedy=self.sampling.temperature == 0.0,
-        )  # fmt: skip
-        detail_s = perf_counter() - sampled_s
-        decisions = self._decisions(proposal, verdict, known.details)
-        tokens = self._emit(
-            [*proposal.token_ids[: verdict.num_accepted], verdict.next_id],
-            [Source.DRAFT] * verdict.num_accepted + [_last_source(k, verdict.num_accepted)],
-            known.raw_probs,
-        )
-        end_s = perf_counter()
+        clock.lap("sample")
+        explanation = self._explain(proposal, verdict, forward.logits, target_probs)
+        clock.lap("detail")
+        decisions = self._decisions(proposal, verdict, explanation.details)
+        tokens = self._emit(*_emitted(proposal, verdict), explanation.raw_probs)
+        clock.lap("rest")
         round_ = Round(
-            index=pending.index,
-            kind=todo.kind,
-            rule=params.rule,
-            drafter=todo.option.drafter if todo.option else "none",
-            k_requested=todo.k,
-            k_reason=todo.reason,
+            index=index,
+            kind=plan.kind,
+            rule=self.params.rule,
+            drafter=plan.option.drafter if plan.option else "none",
+            k_requested=plan.k,
+            k_reason=plan.reason,
             num_drafted=k,
             context_len=position,
             decisions=decisions,
             tokens=tokens,
-            draft_s=pending.draft_s,
-            verify_s=verify_s,
-            sample_s=sampled_s - since_s,
-            total_s=pending.draft_s + verify_s + end_s - since_s - detail_s,
-            detail_s=detail_s,
             # A stop id among the accepted drafts: the verdict's last token was never emitted, so nothing is explained.
-            recovery=known.recovery if len(tokens) == verdict.num_accepted + 1 else None,
-            predicted_speedup=todo.predicted_speedup,
+            recovery=explanation.recovery if len(tokens) == verdict.num_accepted + 1 else None,
+            predicted_speedup=plan.predicted_speedup,
+            **clock.seconds(),
         )
-        if params.num_speculative_tokens != 0:
-            self.controller.observe(round_, todo, proposal.confidences)
-            self.owed_s += perf_counter() - end_s
+        if self.params.num_speculative_tokens != 0:
+            self.controller.observe(round_, plan, proposal.confidences)
+            self._unpaid_s += clock.lap("observe")
         return cut_round(round_, len(self.ids) - self.prompt_len)
 
     def _plan(self, index: int) -> Plan:
-        drafter, length = self.lane.drafter, len(self.ids)
+        drafter, length = self.context.drafter, len(self.ids)
         options = drafter.options(self.ids) if drafter is not None and self.params.num_speculative_tokens != 0 else ()
         drafter_left = None if drafter is None or drafter.context_len is None else drafter.context_len - length
         budget_left = self.params.max_new_tokens - (length - self.prompt_len)
-        return self.controller.plan(index, options, budget_left, self.lane.model.context_len - length, drafter_left)
+        return self.controller.plan(index, options, budget_left, self.context.model.context_len - length, drafter_left)
 
-    def _propose(self, todo: Plan) -> Proposal:
-        drafter, ids = self.lane.drafter, self.ids
-        if drafter is None or todo.option is None:
+    def _propose(self, plan: Plan) -> Proposal:
+        drafter, ids = self.context.drafter, self.ids
+        if drafter is None or plan.option is None:
             return Proposal()
-        features = self.lane.cache.features(0, len(ids) - 1) if drafter.feature_layers else None
+        features = self.context.cache.features(0, len(ids) - 1) if drafter.feature_layers else None
         rng = replace(self.rng, begin=len(ids))
-        return drafter.propose(
-            todo.option, ids, self.prompt_len, features, todo.k, self.sampling, rng, todo.should_continue
-        )
+        context = DraftContext(ids, self.prompt_len, features, self.sampling, rng)
+        return drafter.propose(plan.option, context, plan.k, plan.should_continue)
+
+    def _explain(self, proposal: Proposal, verdict: Verdict, logits: Tensor, target_probs: LazyRows) -> Explanation:
+        greedy, raw_probs = self.sampling.greedy, self.context.model.raw_probs
+        return explain(self.params.detail, proposal, verdict, logits, target_probs, raw_probs, self._describe, greedy)
 
     # -- from ids to what is shown -----------------------------------------------------------------------------------
 
@@ -275,7 +325,7 @@ class Reply:
         self, token_ids: list[int], sources: list[Source], raw_probs: Sequence[float | None] = ()
     ) -> tuple[Token, ...]:
         """Append tokens to the reply, up to and with a stop id. At the reply's end an unfinished character is closed."""
-        tokenizer = self.lane.tokenizer
+        tokenizer = self.context.tokenizer
         tokens: list[Token] = []
         for token_id, source, raw_prob in zip(token_ids, sources, raw_probs or [None] * len(token_ids), strict=True):
             position = len(self.ids) - self.prompt_len
@@ -298,7 +348,7 @@ class Reply:
         decisions: list[TokenDecision] = []
         first = len(self.ids) - self.prompt_len
         for i, token_id in enumerate(proposal.token_ids):
-            text, special = self.lane.tokenizer.describe(token_id, reader)
+            text, special = self.context.tokenizer.describe(token_id, reader)
             reader.push(token_id)
             if i < len(verdict.tests):
                 test = verdict.tests[i]
@@ -313,15 +363,15 @@ class Reply:
 
     def _describe(self, token_id: int) -> str:
         """A token as an entry of a list."""
-        text, special = self.lane.tokenizer.describe(token_id, None)
+        text, special = self.context.tokenizer.describe(token_id, None)
         return text or special
 
 
-def _last_source(num_drafted: int, num_accepted: int) -> Source:
-    """What the token that ends a round is called."""
-    if num_drafted == 0:
-        return Source.PLAIN
-    return Source.BONUS if num_accepted == num_drafted else Source.RECOVERED
+def _emitted(proposal: Proposal, verdict: Verdict) -> tuple[list[int], list[Source]]:
+    """The tokens that a verdict brings, and what each is called: the accepted drafts, and the one that ends the round."""
+    k, n = len(proposal.token_ids), verdict.num_accepted
+    last = Source.PLAIN if k == 0 else Source.BONUS if n == k else Source.RECOVERED
+    return [*proposal.token_ids[:n], verdict.next_id], [Source.DRAFT] * n + [last]
 
 
 def _add_text(tokens: list[Token], text: str) -> None:

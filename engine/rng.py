@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
 
 from engine.config import Rule
-from engine.kernels.build import ready
+
+if TYPE_CHECKING:
+    from engine.kernels.native_sampler import NativeSampler
 
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
@@ -105,12 +108,13 @@ class KeyedRng:
 
     begin: where the round begins, for whoever drafts in it. A draft behind a rejection is drawn anew in the next round, and
     how many drafts that round has may depend on what the controller saw of this one: with the same number it would depend
-    on the value of the draft.
+    on the value of the draft. native: the target's native sampler, if it has one.
     """
 
     seed: int
     rule: Rule
     begin: int = 0
+    native: NativeSampler | None = None
 
     def uniform(self, position: int, purpose: Purpose) -> float:
         seed = self.seed if purpose is not Purpose.DRAFT else _key(self.seed, self.begin)
@@ -123,18 +127,17 @@ class KeyedRng:
         """
         if self.rule is Rule.SHARED_NOISE:
             return gumbel_argmax(probs, self.seed, position, ids)
-        return inverse_cdf(probs, self.uniform(position, purpose))
+        return inverse_cdf(probs, self.uniform(position, purpose), self.native)
 
 
-def inverse_cdf(probs: Tensor, u: float) -> int:
+def inverse_cdf(probs: Tensor, u: float, native: NativeSampler | None = None) -> int:
     """The token at which the running sum of `probs` [V] (any positive total) passes u * total; never one with probability 0."""
     row = probs.numpy()
     best = int(row.argmax())
     if row[best] == 1.0:  # a point mass, as at temperature 0: no search through the vocabulary
         return best
-    kernels = ready()
-    if kernels is not None and row.flags.c_contiguous and row.dtype == np.float32:
-        return int(kernels.library.gl_draw(row.ctypes.data, len(row), u))
+    if native is not None and row.flags.c_contiguous and row.dtype == np.float32:
+        return native.draw(row, u)
     support = np.flatnonzero(row > 0)
     running = row[support].cumsum(dtype=np.float64)
     index = running.searchsorted(u * running[-1], side="right")

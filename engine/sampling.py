@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,7 +16,9 @@ from torch import Tensor
 
 from engine.config import SamplingParams
 from engine.errors import NumericalError
-from engine.kernels.build import ready
+
+if TYPE_CHECKING:
+    from engine.kernels.native_sampler import NativeSampler
 
 Array = np.ndarray[Any, Any]
 
@@ -29,18 +31,24 @@ COLDEST = 1e-30
 """Lower temperatures would be 0 in float32, and 0 / 0 is no probability. At this one nothing but the best is left already."""
 
 
-def probabilities(logits: Tensor, history: Sequence[int], prompt_len: int, params: SamplingParams) -> Tensor:
+def probabilities(
+    logits: Tensor,
+    history: Sequence[int],
+    prompt_len: int,
+    params: SamplingParams,
+    native: NativeSampler | None = None,
+) -> Tensor:
     """Distribution of the next token for each row, float32 [n, V].
 
     logits [n, V]: row i follows all but the last n - 1 - i ids of `history` (prompt, reply and the drafts before
     that row), so penalties at row i see exactly the drafts before it. The reply begins at history[prompt_len].
     Order: penalties, bias, temperature, top-k, top-p, min-p. temperature 0 gives one-hot rows, made from an argmax.
-    A row's result does not depend on the others. Raises NumericalError for NaN, +inf, or a row with nothing left to draw.
+    native: the model's native sampler, if it has one. A row's result does not depend on the others. Raises NumericalError for NaN, +inf, or a row with nothing left to draw.
     """
     scores = _biased(_penalised(logits, history, prompt_len, params), params)
     probs = np.zeros(scores.shape, np.float32)
     for row, out in zip(scores.numpy(), probs, strict=True):
-        _fill(row, params, out)
+        _fill(row, params, native, out)
     return torch.from_numpy(probs)
 
 
@@ -62,8 +70,16 @@ def raw_probs(logits: Tensor, rows: Sequence[int], ids: Sequence[int]) -> list[f
 class LazyRows:
     """`probabilities`, row by row as they are asked for: what stands behind a rejected draft is never looked at."""
 
-    def __init__(self, logits: Tensor, history: Sequence[int], prompt_len: int, params: SamplingParams) -> None:
-        self._logits, self._history, self._prompt_len, self._params = logits, history, prompt_len, params
+    def __init__(
+        self,
+        logits: Tensor,
+        history: Sequence[int],
+        prompt_len: int,
+        params: SamplingParams,
+        native: NativeSampler | None = None,
+    ) -> None:
+        self._logits, self._history, self._prompt_len = logits, history, prompt_len
+        self._params, self._native = params, native
         self._rows: dict[int, Tensor] = {}
 
     def __getitem__(self, i: int) -> Tensor:
@@ -71,31 +87,30 @@ class LazyRows:
         if i not in self._rows:
             seen = len(self._history) - (len(self._logits) - 1 - i)
             row = self._logits[i : i + 1]
-            self._rows[i] = probabilities(row, self._history[:seen], self._prompt_len, self._params)[0]
+            self._rows[i] = probabilities(row, self._history[:seen], self._prompt_len, self._params, self._native)[0]
         return self._rows[i]
 
 
-def _fill(scores: Array, params: SamplingParams, out: Array) -> None:
+def _fill(scores: Array, params: SamplingParams, native: NativeSampler | None, out: Array) -> None:
     """The distribution of one row of scores [V] into out [V], which holds zeros.
 
-    By the native kernels where something runs on them anyway, or by their twin in numpy: on a CPU, whatever torch would gain
-    from several threads on rows this short it loses on waking them.
+    By the native sampler, or by its twin in numpy: on a CPU, whatever torch would gain from several threads on rows this
+    short it loses on waking them.
     """
-    kernels = ready()
-    if params.temperature and kernels is not None and scores.flags.c_contiguous and scores.dtype == np.float32:
-        filters = (max(params.temperature, COLDEST), params.top_k, params.top_p, params.min_p)
-        if kernels.library.gl_distribution(scores.ctypes.data, len(scores), *filters, out.ctypes.data):
-            raise NumericalError(NO_NUMBER)
-    else:
-        _fill_plainly(scores, params, out)
+    if params.greedy or native is None or not (scores.flags.c_contiguous and scores.dtype == np.float32):
+        _fill_in_numpy(scores, params, out)
+        return
+    temperature = max(params.temperature, COLDEST)
+    if not native.distribution(scores, temperature, params.top_k, params.top_p, params.min_p, out):
+        raise NumericalError(NO_NUMBER)
 
 
-def _fill_plainly(scores: Array, params: SamplingParams, out: Array) -> None:
+def _fill_in_numpy(scores: Array, params: SamplingParams, out: Array) -> None:
     likeliest = scores.argmax()
     best = scores[likeliest]  # a NaN, if there is one
     if not math.isfinite(best):
         raise NumericalError(NO_NUMBER)
-    if params.temperature == 0.0:
+    if params.greedy:
         out[likeliest] = 1.0
         return
     # Subtracting the row's best before the division keeps a tiny temperature from overflowing.

@@ -72,7 +72,7 @@ def _rejection(proposal: Proposal, target_probs: ProbRows, position: int, rng: K
 
 def _last(i: int, probs: Tensor, tests: list[DraftTest], position: int, rng: KeyedRng) -> Verdict:
     u = rng.uniform(position + i, Purpose.TARGET)
-    return Verdict(i, inverse_cdf(probs, u), tuple(tests), probs, u)
+    return Verdict(i, inverse_cdf(probs, u, rng.native), tuple(tests), probs, u)
 
 
 def residual(proposal: Proposal, target_row: Tensor, i: int) -> Tensor:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tokenizers
@@ -179,10 +179,11 @@ class _FakeHeadDrafter(DraftModelDrafter):
     name = "head"
     feature_layers: tuple[int, ...] = FakeHead.feature_layers
 
-    def propose(self, option, ids, prompt_len, features, k, params, rng, should_continue=always) -> Proposal:  # type: ignore[no-untyped-def]
+    def propose(self, option, context, k, should_continue=always) -> Proposal:  # type: ignore[no-untyped-def]
+        ids, features = context.ids, context.features
         assert features.shape == (len(ids) - 1, len(self.feature_layers), 1)
         assert features[:, 0, 0].tolist() == list(ids[:-1])
-        return super().propose(option, ids, prompt_len, None, k, params, rng, should_continue)
+        return super().propose(option, replace(context, features=None), k, should_continue)
 
 
 def fake_engine(

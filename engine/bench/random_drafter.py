@@ -6,16 +6,13 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from engine.config import EngineConfig, SamplingParams
+from engine.config import EngineConfig
 from engine.drafters.ngram import MATCH_KINDS
-from engine.drafters.protocol import Drafter, DraftOption, Proposal, ShouldContinue, always
-from engine.rng import KeyedRng
+from engine.drafters.protocol import DraftContext, Drafter, DraftOption, Proposal, ShouldContinue, always
 from engine.serving.engine import Engine
 from engine.serving.load_pair import Loader
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from engine.serving.engine import _Job
 
 PROMISING = DraftOption("ngram", MATCH_KINDS[0][1])
@@ -38,19 +35,11 @@ class RandomDrafter:
         return self._real.options(ids) or (PROMISING,)
 
     def propose(
-        self,
-        option: DraftOption,
-        ids: Sequence[int],
-        prompt_len: int,
-        features: Tensor | None,
-        k: int,
-        params: SamplingParams,
-        rng: KeyedRng,
-        should_continue: ShouldContinue = always,
+        self, option: DraftOption, context: DraftContext, k: int, should_continue: ShouldContinue = always
     ) -> Proposal:
         """As many as the real drafter proposes, k where it has nothing, with its confidences."""
-        real = self._real.propose(option, ids, prompt_len, features, k, params, rng, should_continue)
-        draw = random.Random(self._seed * 1_000_003 + len(ids))
+        real = self._real.propose(option, context, k, should_continue)
+        draw = random.Random(self._seed * 1_000_003 + len(context.ids))
         count = len(real.token_ids) or k
         drawn = tuple(draw.randrange(self._vocab_size) for _ in range(count))
         return Proposal(drawn, confidences=real.confidences)

@@ -9,7 +9,7 @@ from time import perf_counter
 
 from engine.config import MAX_K, Rule, SamplingParams
 from engine.control.latency import Profile
-from engine.drafters.protocol import Drafter
+from engine.drafters.protocol import DraftContext, Drafter
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
 from engine.rng import KeyedRng
@@ -93,13 +93,14 @@ def _pass(model: Model, cache: KVCache, context: int, rows: int) -> Callable[[],
 
 def _drafts(target: Model, drafter: Drafter) -> Callable[[], None]:
     """DRAFTS drafts of one round; the first round reads the prompt too."""
-    cache, ids, rng = KVCache(drafter.feature_layers), [0] * SHORT_CONTEXT, KeyedRng(0, Rule.REJECTION)
+    cache, ids = KVCache(drafter.feature_layers), [0] * SHORT_CONTEXT
     target.forward([Request(ids, 1, cache)])
     [option, *_] = drafter.options(ids)
     features = cache.features(0, len(ids) - 1) if drafter.feature_layers else None
+    context = DraftContext(ids, 1, features, SamplingParams(), KeyedRng(0, Rule.REJECTION))
 
     def run() -> None:
-        drafter.propose(option, ids, 1, features, DRAFTS, SamplingParams(), rng)
+        drafter.propose(option, context, DRAFTS)
         target.synchronize()
 
     return run

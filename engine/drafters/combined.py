@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
-from engine.config import MAX_K, SamplingParams
-from engine.drafters.protocol import Drafter, DraftOption, Proposal, ShouldContinue, always
-from engine.rng import KeyedRng
+from engine.config import MAX_K
+from engine.drafters.protocol import DraftContext, Drafter, DraftOption, Proposal, ShouldContinue, always
 
 
 class CombinedDrafter:
@@ -27,17 +24,8 @@ class CombinedDrafter:
         return self._ngram.options(ids) + (self._head.options(ids) if room else ())
 
     def propose(
-        self,
-        option: DraftOption,
-        ids: Sequence[int],
-        prompt_len: int,
-        features: Tensor | None,
-        k: int,
-        params: SamplingParams,
-        rng: KeyedRng,
-        should_continue: ShouldContinue = always,
+        self, option: DraftOption, context: DraftContext, k: int, should_continue: ShouldContinue = always
     ) -> Proposal:
         """`ngram.propose` for its offers, `head.propose` for all others."""
         drafter = self._ngram if option.drafter == self._ngram.name else self._head
-        given = features if drafter.feature_layers else None
-        return drafter.propose(option, ids, prompt_len, given, k, params, rng, should_continue)
+        return drafter.propose(option, context, k, should_continue)

@@ -9,14 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from torch import Tensor
-
-from engine.config import Message, SamplingParams
-from engine.drafters.protocol import DraftOption, Proposal, ShouldContinue, always
+from engine.config import Message
+from engine.drafters.protocol import DraftContext, DraftOption, Proposal, ShouldContinue, always
 from engine.errors import InvalidParams
 from engine.networks.kv_cache import KVCache, common_prefix
 from engine.networks.model import Model, Request
-from engine.rng import KeyedRng
 from engine.text.detokenizer import LONGEST_CHARACTER
 from engine.text.tokenizer import Tokenizer
 
@@ -69,39 +66,32 @@ class CrossTokenizerDrafter:
         return (DraftOption(self.name, self.name),)
 
     def propose(
-        self,
-        option: DraftOption,
-        ids: Sequence[int],
-        prompt_len: int,
-        features: Tensor | None,
-        k: int,
-        params: SamplingParams,
-        rng: KeyedRng,
-        should_continue: ShouldContinue = always,
+        self, option: DraftOption, context: DraftContext, k: int, should_continue: ShouldContinue = always
     ) -> Proposal:
         """Fewer than k where the drafter has nothing more to say, at the end of its context, and where its text makes fewer."""
+        ids, prompt_len = context.ids, context.prompt_len
         if self._prompt is None:
             self._prompt = _read_as_text(ids[:prompt_len], self._target, self._own)
-        context = self._prompt + self._reply.read(ids[prompt_len:]) or [0]  # control tokens alone say nothing
-        room = self._model.context_len - len(context)
+        own_ids = self._prompt + self._reply.read(ids[prompt_len:]) or [0]  # control tokens alone say nothing
+        room = self._model.context_len - len(own_ids)
         if room <= 0:
             self.context_len = len(ids)
             return Proposal()
-        if max(context) >= self._model.vocab_size:  # a name in the tokeniser that the model has no row for
+        if max(own_ids) >= self._model.vocab_size:  # a name in the tokeniser that the model has no row for
             self._broken = True
             return Proposal()
-        drafts = self._drafted(context, k, min(room, OWN_PER_DRAFT * k))
+        drafts = self._drafted(own_ids, k, min(room, OWN_PER_DRAFT * k))
         # Nor may a draft be one that the target's tokeniser has a name for, but the target no row.
         known = next((i for i, token_id in enumerate(drafts) if token_id >= self._target.vocab_size), len(drafts))
         return Proposal(tuple(drafts[: min(k, known)]))
 
-    def _drafted(self, context: Sequence[int], k: int, room: int) -> list[int]:
+    def _drafted(self, own_ids: Sequence[int], k: int, room: int) -> list[int]:
         """About k of the target's tokens, from at most `room` of the drafter's own."""
-        text, said, drafts = list(context), "", list[int]()
+        text, said, drafts = list(own_ids), "", list[int]()
         reader = self._own.detokeniser()
         for token_id in text[-2 * LONGEST_CHARACTER :]:  # the drafts stand behind something
             reader.push(token_id)
-        while len(drafts) < k and len(text) < len(context) + room:
+        while len(drafts) < k and len(text) < len(own_ids) + room:
             [logits] = self._model.forward([Request(text, 1, self._cache)])
             row = logits[0].numpy()
             token_id = int(row.argmax())

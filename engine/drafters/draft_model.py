@@ -12,11 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.config import SamplingParams
-from engine.drafters.protocol import DraftOption, Proposal, ShouldContinue, always
+from engine.drafters.protocol import DraftContext, DraftOption, Proposal, ShouldContinue, always
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
-from engine.rng import KeyedRng, Purpose
+from engine.rng import Purpose
 from engine.sampling import likeliest, probabilities
 
 
@@ -45,31 +44,23 @@ class DraftModelDrafter:
         return (DraftOption(self.name, self.name),)
 
     def propose(
-        self,
-        option: DraftOption,
-        ids: Sequence[int],
-        prompt_len: int,
-        features: Tensor | None,
-        k: int,
-        params: SamplingParams,
-        rng: KeyedRng,
-        should_continue: ShouldContinue = always,
+        self, option: DraftOption, context: DraftContext, k: int, should_continue: ShouldContinue = always
     ) -> Proposal:
-        text = list(ids)
+        text, rng = list(context.ids), context.rng
         rows: list[Tensor] = []
         raw: list[Tensor] = []
         confidences: tuple[float, ...] = ()
         while len(rows) < k and (not rows or should_continue(confidences)):
             [logits] = self._model.forward([Request(text, 1, self._cache)])
             logits = _over(logits, self._vocab_size)
-            probs = probabilities(logits, text, prompt_len, params)
+            probs = probabilities(logits, text, context.prompt_len, context.sampling, rng.native)
             text.append(rng.draw(probs[0], len(text), Purpose.DRAFT))
             rows.append(probs)
             raw.append(logits[0])
             confidences += (likeliest(logits[0])[1],)
         if not rows:
             return Proposal()
-        drafts = tuple(text[len(ids) :])
+        drafts = tuple(text[len(context.ids) :])
         return Proposal(drafts, torch.cat(rows), raw, confidences, drafts)
 
 

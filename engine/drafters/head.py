@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from engine.config import SamplingParams
-from engine.drafters.protocol import DraftOption, Proposal, ShouldContinue, always
+from engine.drafters.protocol import DraftContext, DraftOption, Proposal, ShouldContinue, always
 from engine.heads.eagle3 import Head
 from engine.networks.kv_cache import KVCache, common_prefix
 from engine.networks.model import PREFILL_CHUNK
-from engine.rng import KeyedRng, Purpose
+from engine.rng import Purpose
 from engine.sampling import probabilities
 
 TOGETHER = 8
@@ -43,25 +43,18 @@ class HeadDrafter:
 
     @torch.inference_mode()
     def propose(
-        self,
-        option: DraftOption,
-        ids: Sequence[int],
-        prompt_len: int,
-        features: Tensor | None,
-        k: int,
-        params: SamplingParams,
-        rng: KeyedRng,
-        should_continue: ShouldContinue = always,
+        self, option: DraftOption, context: DraftContext, k: int, should_continue: ShouldContinue = always
     ) -> Proposal:
+        params, features = context.sampling, context.features
         if k == 0 or features is None or (params.logit_bias and _all_banned(self._ids.tolist(), params)):
             return Proposal()
-        head, text = self._head, list(ids)
+        head, text = self._head, list(context.ids)
         state = self._catch_up(text, features)
         rows: list[Tensor] = []
         raw: list[Tensor] = []
         confidences: list[float] = []
         entries: list[int] = []
-        greedy = params.temperature == 0.0 and not _looks_at_ids(params)
+        greedy = params.greedy and not _looks_at_ids(params)
         for i in range(k):
             logits = head.logits(state)
             likeliest, confidence = head.choice(logits)
@@ -72,15 +65,15 @@ class HeadDrafter:
             if greedy:  # a point mass on the likeliest: `probabilities` would say so, too
                 entries.append(likeliest)
             else:
-                rows.append(self._row(logits, text, prompt_len, params))
-                entries.append(rng.draw(rows[-1], len(text), Purpose.DRAFT, self._ids))
+                rows.append(self._row(logits, text, context))
+                entries.append(context.rng.draw(rows[-1], len(text), Purpose.DRAFT, self._ids))
             text.append(int(self._ids[entries[-1]]))
             raw.append(logits[0])
             confidences.append(confidence)
             if i + 1 == k or not should_continue(tuple(confidences)):
                 break
             state = head.run(_ids_tensor(text[-1:]), head.fed(state), len(text) - 2, self._cache)
-        drafts = tuple(text[len(ids) :])
+        drafts = tuple(text[len(context.ids) :])
         return Proposal(drafts, None if greedy else rows, raw, tuple(confidences), tuple(entries), self._head.ids)
 
     def _catch_up(self, ids: list[int], features: Tensor) -> Tensor:
@@ -99,11 +92,12 @@ class HeadDrafter:
         cache.ids[:] = ids
         return state[-1:]
 
-    def _row(self, logits: Tensor, text: list[int], prompt_len: int, params: SamplingParams) -> Tensor:
+    def _row(self, logits: Tensor, text: list[int], context: DraftContext) -> Tensor:
         """The distribution over the draft vocabulary, of what may be drafted under the request's settings."""
-        if _looks_at_ids(params):
-            return probabilities(self._spread(logits), text, prompt_len, params)[0][self._head.ids]
-        return probabilities(logits, text, prompt_len, params)[0]
+        settings = (context.prompt_len, context.sampling, context.rng.native)
+        if _looks_at_ids(context.sampling):
+            return probabilities(self._spread(logits), text, *settings)[0][self._head.ids]
+        return probabilities(logits, text, *settings)[0]
 
     def _spread(self, logits: Tensor) -> Tensor:
         """[n, draft vocabulary] -> [n, V]; what the head cannot draft has no chance."""

@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
-from engine.config import SamplingParams
-from engine.drafters.protocol import DraftOption, Proposal, ShouldContinue, always
-from engine.rng import KeyedRng
+from engine.drafters.protocol import DraftContext, DraftOption, Proposal, ShouldContinue, always
 
 MIN_MATCH = 2
 """Shortest match worth a guess, in tokens: a single common word predicts too little."""
@@ -112,17 +108,10 @@ class NgramDrafter:
         return (DraftOption(self.name, kind_of(self._index.match_length)),)
 
     def propose(
-        self,
-        option: DraftOption,
-        ids: Sequence[int],
-        prompt_len: int,
-        features: Tensor | None,
-        k: int,
-        params: SamplingParams,
-        rng: KeyedRng,
-        should_continue: ShouldContinue = always,
+        self, option: DraftOption, context: DraftContext, k: int, should_continue: ShouldContinue = always
     ) -> Proposal:
         """Point masses, because nothing is drawn. A copy that reaches the end of the text goes on with its own tokens."""
+        ids = context.ids
         self._read(ids)
         if self._index.match_length < self._min_match:
             return Proposal()

@@ -68,6 +68,21 @@ def always(confidences: tuple[float, ...]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftContext:
+    """What a drafter sees. ids: prompt and reply so far; the reply begins at prompt_len.
+
+    features: [len(ids) - 1, feature layers, hidden], the target's hidden states at all positions but the last, for drafters
+    with feature_layers, else None. sampling, rng: the target's own settings, and the random numbers of this round.
+    """
+
+    ids: Sequence[int]
+    prompt_len: int
+    features: Tensor | None
+    sampling: SamplingParams
+    rng: KeyedRng
+
+
+@dataclass(frozen=True, slots=True)
 class DraftOption:
     """Something that a drafter could propose now.
 
@@ -95,21 +110,12 @@ class Drafter(Protocol):
         ...
 
     def propose(
-        self,
-        option: DraftOption,
-        ids: Sequence[int],
-        prompt_len: int,
-        features: Tensor | None,
-        k: int,
-        params: SamplingParams,
-        rng: KeyedRng,
-        should_continue: ShouldContinue = always,
+        self, option: DraftOption, context: DraftContext, k: int, should_continue: ShouldContinue = always
     ) -> Proposal:
-        """At most k tokens to follow `ids` (prompt and reply so far; the reply begins at prompt_len).
+        """At most k tokens to follow `context.ids`. option: one of `options(context.ids)`.
 
-        offer: one of `options(ids)`. features: [len(ids) - 1, feature layers, hidden], the target's hidden states at all
-        positions but the last, for drafters with feature_layers, else None. Tokens must be drawn through `rng` from
-        `sampling.probabilities`, and the Proposal must hold those very distributions. A drafter that predicts gives
-        confidences and asks go_on after each draft but the k-th; one that looks up gives point masses and does not ask.
+        Tokens must be drawn through `context.rng` from `sampling.probabilities`, and the Proposal must hold those very
+        distributions. A drafter that predicts gives confidences and asks should_continue after each draft but the k-th; one
+        that looks up gives point masses and does not ask.
         """
         ...

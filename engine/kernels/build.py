@@ -108,12 +108,6 @@ def kernels() -> Kernels | str:
         return f"the compiled kernels could not be loaded ({error})"
 
 
-def ready() -> Kernels | None:
-    """The kernels, where something here runs on them already: nothing is compiled for the asking."""
-    found = kernels() if kernels.cache_info().currsize else None
-    return found if isinstance(found, Kernels) else None
-
-
 def _compiler() -> str:
     wanted = os.environ.get("CXX")
     found = next(filter(None, map(shutil.which, [wanted] if wanted else COMPILERS)), None)

@@ -1,7 +1,7 @@
 """RATE: users who are served at once, in real passes over the weights that they share.
 
-Each user is a `decode.Reply`, in the very halves of a round that a reply alone goes through; only the pass between them is
-one for all. Plain decoding is the same with K = 0.
+Each user is a `decode.Reply`, in the very rounds that a reply alone goes through; only the pass in the midst of them is one
+for all. Plain decoding is the same with K = 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import islice
 from time import perf_counter
 
 from engine.config import DecodingParams, SamplingParams
-from engine.decode import Reply, ReplyContext
+from engine.decode import Reply, ReplyContext, play_rounds
 from engine.drafters.protocol import Drafter
 from engine.events import Round
 from engine.hardware import free_bytes
@@ -48,14 +48,7 @@ def together(model: Model, replies: Sequence[Reply]) -> Iterator[tuple[float, li
     while running := [reply for reply in replies if reply.end() is None]:
         index += 1
         begin_s = perf_counter()
-        pending = [reply.draft(index) for reply in running]
-        logits = model.forward([one.request for one in pending])
-        model.synchronize()
-        checked_s = perf_counter() - begin_s
-        rounds = [
-            reply.settle(one, rows, checked_s - one.draft_s, perf_counter())
-            for reply, one, rows in zip(running, pending, logits, strict=True)
-        ]
+        rounds = play_rounds(model, [reply.round(index) for reply in running])
         yield perf_counter() - begin_s, rounds
 
 

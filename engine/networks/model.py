@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine import sampling
+from engine.kernels.native_sampler import NativeSampler
 from engine.networks.attention import Span
 from engine.networks.devices import fetched, sent, synchronize
 from engine.networks.kv_cache import KVCache, common_prefix
@@ -57,12 +58,13 @@ class Model:
     """A network behind the align-on-read rule. Stateless: every call names its caches.
 
     vocab_size: ids at or beyond it are padding rows of the weights; their logits are cut off here, so that they can
-    be neither proposed nor drawn. raw_probs: `sampling.raw_probs`, or the network's own, if it has a faster one.
+    be neither proposed nor drawn. native_sampler: for its logits, where the network runs on the native kernels.
     """
 
     def __init__(self, network: Network, context_len: int) -> None:
         self.network = network
-        self.raw_probs: RawProbs = getattr(network, "raw_probs", sampling.raw_probs)
+        self.native_sampler: NativeSampler | None = getattr(network, "sampler", None)
+        self.raw_probs: RawProbs = self.native_sampler.raw_probs if self.native_sampler else sampling.raw_probs
         self.vocab_size = network.vocab_size
         self.context_len = context_len
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engine.errors import LoadError
 from engine.kernels.build import Kernels, NativeLayer, NativeLinear, NativeRow, NativeShape
+from engine.kernels.native_sampler import NativeSampler
 from engine.kernels.packing import GROUP, LANES, TILE_BYTES
 from engine.networks.attention import Span, feature_layers, keep_features
 from engine.networks.llama_shape import LlamaShape
@@ -36,6 +37,7 @@ class NativeLlama:
         self.vocab_size = shape.vocab_size
         self.device = torch.device("cpu")
         self.kernels, self._library = kernels, kernels.library
+        self.sampler = NativeSampler(kernels.library)
         self._threads = threads
         self._weights = weights
         unread = "token_embd" if "output" in weights else ""  # a separate embedding gives one row
@@ -90,14 +92,6 @@ class NativeLlama:
                 logits.data_ptr(), scratch, self._threads,
             )  # fmt: skip
         return logits
-
-    def raw_probs(self, logits: Tensor, rows: Sequence[int], ids: Sequence[int]) -> list[float]:
-        """See `sampling.raw_probs`; the rows must rise. To about six digits."""
-        count, whole = len(ids), logits.contiguous()
-        wanted, out = (ctypes.c_int32 * count), (ctypes.c_double * count)()
-        vocab_size = logits.shape[1]
-        self._library.gl_raw_probs(whole.data_ptr(), vocab_size, count, wanted(*rows), wanted(*ids), out)
-        return list(out)
 
     def embedded(self, token_ids: Tensor) -> Tensor:
         """float32 [n, hidden]."""

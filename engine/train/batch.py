@@ -79,7 +79,7 @@ def play(
         if not lanes:
             return
         found = model.forward([Request(lane.ids, 0 if lane.ended else 1, lane.cache) for lane in lanes])
-        _speak([lane for lane in lanes if not lane.ended], found, stop_ids, model.context_len, rng)
+        _speak([lane for lane in lanes if not lane.ended], found, stop_ids, model, rng)
         going: list[BatchLane] = []
         for lane in lanes:
             if not lane.ended or (layers and len(lane.cache.ids) < len(lane.ids)):
@@ -108,14 +108,14 @@ def _speak(
     lanes: Sequence[BatchLane],
     found: Sequence[Tensor],
     stop_ids: Collection[int],
-    context_len: int,
+    model: Model,
     rng: random.Random,
 ) -> None:
     """One more token for each lane. found: of every lane of the pass; those of ended ones have no rows."""
     for lane, logits in zip(lanes, (rows for rows in found if len(rows)), strict=True):
-        probs = probabilities(logits, lane.ids, len(lane.turn.ids), lane.turn.params)[0]
-        lane.ids.append(inverse_cdf(probs, rng.random()))
-        spent = len(lane.reply) >= lane.turn.limit or len(lane.ids) >= context_len
+        probs = probabilities(logits, lane.ids, len(lane.turn.ids), lane.turn.params, model.native_sampler)[0]
+        lane.ids.append(inverse_cdf(probs, rng.random(), model.native_sampler))
+        spent = len(lane.reply) >= lane.turn.limit or len(lane.ids) >= model.context_len
         lane.ended = spent or lane.ids[-1] in stop_ids or (len(lane.ids) % EVERY == 0 and turns_in_circles(lane.reply))
 
 

@@ -12,7 +12,7 @@ from engine.bench.random_drafter import PROMISING, RandomDrafter, RandomDraftsEn
 from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, EngineConfig, Rule, SamplingParams
 from engine.drafters.ngram import NgramDrafter
-from engine.drafters.protocol import DraftOption
+from engine.drafters.protocol import DraftContext, DraftOption
 from engine.events import KReason, Outcome, Round, RoundKind, Source, Token, TokenDecision
 from engine.rng import KeyedRng
 from engine.serving.load_pair import ModelPair
@@ -20,7 +20,7 @@ from tests.fakes import FakeLoaded, FakeNetwork, byte_tokenizer, fake_engine, ha
 
 LANGUAGE = hashed_logits(257, seed=21)
 GREEDY = SamplingParams(seed=0)
-DICE = KeyedRng(0, Rule.REJECTION)
+RNG = KeyedRng(0, Rule.REJECTION)
 
 
 def round_(
@@ -98,25 +98,27 @@ def test_a_useless_drafter_keeps_offers_and_counts_and_replaces_tokens() -> None
     text = [5, 6, 7, 8, 5, 6, 7]
     assert useless.options(text) == real.options(text) != ()
     [option] = useless.options(text)
-    made = useless.propose(option, text, 3, None, 4, GREEDY, DICE)
+    made = useless.propose(option, DraftContext(text, 3, None, GREEDY, RNG), 4)
     assert len(made.token_ids) == 4 and made.probs is None and all(0 <= i < 50_000 for i in made.token_ids)
-    assert made.token_ids != real.propose(option, text, 3, None, 4, GREEDY, DICE).token_ids
-    assert made == useless.propose(option, text, 3, None, 4, GREEDY, DICE), "the same again"
-    assert made != RandomDrafter(NgramDrafter(), 50_000, seed=2).propose(option, text, 3, None, 4, GREEDY, DICE)
-    other = useless.propose(option, [*text, 8], 3, None, 4, GREEDY, DICE)
+    assert made.token_ids != real.propose(option, DraftContext(text, 3, None, GREEDY, RNG), 4).token_ids
+    assert made == useless.propose(option, DraftContext(text, 3, None, GREEDY, RNG), 4), "the same again"
+    assert made != RandomDrafter(NgramDrafter(), 50_000, seed=2).propose(
+        option, DraftContext(text, 3, None, GREEDY, RNG), 4
+    )
+    other = useless.propose(option, DraftContext([*text, 8], 3, None, GREEDY, RNG), 4)
     assert not set(other.token_ids) & set(made.token_ids), "other places, other guesses"
 
 
 def test_a_useless_drafter_always_promises_something() -> None:
     useless = RandomDrafter(NgramDrafter(), 300, seed=1)
     assert useless.options([1, 2, 3]) == (PROMISING,)
-    assert len(useless.propose(PROMISING, [1, 2, 3], 1, None, 5, GREEDY, DICE).token_ids) == 5
+    assert len(useless.propose(PROMISING, DraftContext([1, 2, 3], 1, None, GREEDY, RNG), 5).token_ids) == 5
 
 
 class Hesitant(NgramDrafter):
     """Stops when it is told to, and says how sure it is."""
 
-    def propose(self, option, ids, prompt_len, features, k, params, rng, should_continue=lambda _: True):  # type: ignore[no-untyped-def]
+    def propose(self, option, context, k, should_continue=lambda _: True):  # type: ignore[no-untyped-def]
         from engine.drafters.protocol import Proposal
 
         confidences: tuple[float, ...] = ()
@@ -127,7 +129,9 @@ class Hesitant(NgramDrafter):
 
 def test_a_useless_drafter_stops_where_the_real_one_stops_and_is_as_sure() -> None:
     useless = RandomDrafter(Hesitant(), 300, seed=1)
-    made = useless.propose(DraftOption("head", "head"), [1, 2], 1, None, 9, GREEDY, DICE, lambda sure: len(sure) < 3)
+    made = useless.propose(
+        DraftOption("head", "head"), DraftContext([1, 2], 1, None, GREEDY, RNG), 9, lambda sure: len(sure) < 3
+    )
     assert len(made.token_ids) == 3 and made.confidences == (0.9, 0.9, 0.9)
 
 

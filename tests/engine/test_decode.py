@@ -16,7 +16,7 @@ from engine import decode as decode_module
 from engine.config import DecodingParams, Detail, Rule, SamplingParams
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
-from engine.drafters.protocol import Drafter, DraftOption, Proposal
+from engine.drafters.protocol import DraftContext, Drafter, DraftOption, Proposal
 from engine.errors import ContextFull
 from engine.events import (
     Event,
@@ -526,7 +526,7 @@ def test_a_proposal_holds_the_very_distributions_that_were_drawn_from(rule: Rule
     """Not the unfiltered ones, not those of other drafts: filters and penalties of each place included."""
     params, k, prompt = SamplingParams(seed=3, **settings_), 5, [1, 2, 3]  # type: ignore[arg-type]
     rng = RecordingDice(3, rule)
-    proposal = DraftModelDrafter(model(), KVCache()).propose(MODEL, prompt, 1, None, k, params, rng)
+    proposal = DraftModelDrafter(model(), KVCache()).propose(MODEL, DraftContext(prompt, 1, None, params, rng), k)
     assert [(position, purpose) for _, position, purpose, _ in rng.drawn] == [(3 + i, Purpose.DRAFT) for i in range(k)]
     assert proposal.token_ids == tuple(token_id for *_, token_id in rng.drawn)
     for i in range(k):
@@ -537,7 +537,9 @@ def test_a_proposal_holds_the_very_distributions_that_were_drawn_from(rule: Rule
 
 
 def test_a_look_up_is_a_point_mass() -> None:
-    proposal = NgramDrafter(1).propose(NGRAM, [1, 2, 1], 1, None, 3, SamplingParams(), KeyedRng(0, Rule.REJECTION))
+    proposal = NgramDrafter(1).propose(
+        NGRAM, DraftContext([1, 2, 1], 1, None, SamplingParams(), KeyedRng(0, Rule.REJECTION)), 3
+    )
     assert proposal.probs is None and [proposal.prob(i) for i in range(3)] == [1.0] * 3
 
 
@@ -551,7 +553,7 @@ def test_no_random_number_decides_twice(name: str, monkeypatch: pytest.MonkeyPat
             used.append((purpose, position))
             return super().uniform(position, purpose)
 
-    monkeypatch.setattr(decode_module, "Dice", Counting)
+    monkeypatch.setattr(decode_module, "KeyedRng", Counting)
     events = decode([1, 2, 3], drafters()[name], 4, 50, sampling=SamplingParams(temperature=1.0, seed=3))
     decisive = [entry for entry in used if entry[0] is not Purpose.DRAFT]
     assert len(set(decisive)) == len(decisive)
@@ -605,7 +607,7 @@ def test_a_rejected_control_token_keeps_its_name() -> None:
         def options(self, ids):  # type: ignore[no-untyped-def]
             return (DraftOption("ender", "ender"),)
 
-        def propose(self, option, ids, prompt_len, features, k, params, rng, should_continue):  # type: ignore[no-untyped-def]
+        def propose(self, option, context, k, should_continue):  # type: ignore[no-untyped-def]
             return Proposal((256,) * k)
 
     events = run(

@@ -13,7 +13,7 @@ import engine.heads.native_head as native_module
 import engine.kernels.build as native
 from engine.config import Rule, SamplingParams
 from engine.drafters.head import HeadDrafter
-from engine.drafters.protocol import DraftOption, Proposal
+from engine.drafters.protocol import DraftContext, DraftOption, Proposal
 from engine.errors import LoadError
 from engine.heads.eagle3 import Head
 from engine.heads.native_head import NativeHead
@@ -116,9 +116,9 @@ def test_a_drafter_that_kept_its_own_entries_would_be_caught(monkeypatch: pytest
     """Negative control: entries of accepted drafts, valid by their ids alone."""
     propose = HeadDrafter.propose
 
-    def keeping(self: HeadDrafter, option: DraftOption, ids: list[int], *rest: object) -> Proposal:
-        found = propose(self, option, ids, *rest)  # type: ignore[arg-type]
-        self._cache.ids[:] = [*ids, *found.token_ids[:-1]]
+    def keeping(self: HeadDrafter, option: DraftOption, context: DraftContext, *rest: object) -> Proposal:
+        found = propose(self, option, context, *rest)  # type: ignore[arg-type]
+        self._cache.ids[:] = [*context.ids, *found.token_ids[:-1]]
         return found
 
     monkeypatch.setattr(HeadDrafter, "propose", keeping)
@@ -147,8 +147,8 @@ def test_nothing_is_offered_or_drafted_before_there_is_a_feature() -> None:
     drafter = HeadDrafter(torch_head(head_config()), KVCache(), VOCAB)
     assert drafter.options([5]) == () and drafter.options([5, 6]) == (DraftOption("head", "head"),)
     rng, option = KeyedRng(1, Rule.REJECTION), DraftOption("head", "head")
-    assert drafter.propose(option, [5, 6], 1, features_of([5]), 0, SamplingParams(), rng) == Proposal()
-    assert drafter.propose(option, [5, 6], 1, None, 3, SamplingParams(), rng) == Proposal()
+    assert drafter.propose(option, DraftContext([5, 6], 1, features_of([5]), SamplingParams(), rng), 0) == Proposal()
+    assert drafter.propose(option, DraftContext([5, 6], 1, None, SamplingParams(), rng), 3) == Proposal()
 
 
 def test_it_goes_on_as_long_as_it_is_told_to_and_drops_nothing_drawn() -> None:
@@ -161,7 +161,10 @@ def test_it_goes_on_as_long_as_it_is_told_to_and_drops_nothing_drawn() -> None:
     ids, params = [1, 2, 3, 4], SamplingParams(temperature=0.7, top_k=3)
     drafter = HeadDrafter(torch_head(head_config()), KVCache(), VOCAB)
     found = drafter.propose(
-        DraftOption("head", "head"), ids, 1, features_of(ids)[:3], 5, params, KeyedRng(1, Rule.REJECTION), twice
+        DraftOption("head", "head"),
+        DraftContext(ids, 1, features_of(ids)[:3], params, KeyedRng(1, Rule.REJECTION)),
+        5,
+        twice,
     )
     assert len(found.token_ids) == 2 and asked == [found.confidences[:1], found.confidences]
     best = raw_rows(found).softmax(-1).amax(-1)
@@ -230,7 +233,7 @@ def emitted_counts(monkeypatch: pytest.MonkeyPatch, lying: bool) -> tuple[np.nda
     monkeypatch.setattr(drafter, "_catch_up", lambda *_: state)  # the same for every seed
     for seed in range(2500):
         rng = KeyedRng(seed, Rule.REJECTION)
-        found = drafter.propose(option, ids, 1, features, 1, params, rng)
+        found = drafter.propose(option, DraftContext(ids, 1, features, params, rng), 1)
         if lying:
             rows = prob_rows(found)
             found = Proposal((int(rows[0].argmax()),), rows)
@@ -254,7 +257,9 @@ def test_under_shared_noise_what_is_emitted_is_what_plain_decoding_draws() -> No
     accepted = 0
     for seed in range(200):
         rng = KeyedRng(seed, Rule.SHARED_NOISE)
-        found = drafter.propose(DraftOption("head", "head"), ids, 1, features_of(ids)[:-1], 1, params, rng)
+        found = drafter.propose(
+            DraftOption("head", "head"), DraftContext(ids, 1, features_of(ids)[:-1], params, rng), 1
+        )
         verdict = verify(found, target, len(ids), rng)
         plain = [rng.draw(target[i], len(ids) + i, Purpose.TARGET) for i in range(2)]
         emitted = [*found.token_ids[: verdict.num_accepted], verdict.next_id]

@@ -17,7 +17,7 @@ from engine.control.latency import Profile
 from engine.drafters.combined import CombinedDrafter
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
-from engine.drafters.protocol import DraftOption, Proposal, ShouldContinue, always
+from engine.drafters.protocol import DraftContext, DraftOption, Proposal, ShouldContinue, always
 from engine.events import Finished, KReason, Outcome, Prefilled, Round, RoundKind
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
@@ -109,8 +109,9 @@ class Drawn:
         return (DraftOption("head", "head"),)
 
     def propose(  # type: ignore[no-untyped-def]
-        self, option, ids, prompt_len, features, k, params, rng, should_continue=always
+        self, option, context, k, should_continue=always
     ) -> Proposal:
+        ids, rng = context.ids, context.rng
         text, rows, confidences = tuple(ids), [], ()
         while len(rows) < k and (not rows or should_continue(confidences)):
             rows.append(self._draft[text])
@@ -130,8 +131,8 @@ class Copied:
     def options(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         return (DraftOption("ngram", "ngram 3-4"),) if len(ids) % 2 else ()
 
-    def propose(self, option, ids, prompt_len, features, k, params, rng, should_continue=always) -> Proposal:  # type: ignore[no-untyped-def]
-        return Proposal(tuple(len(ids) % VOCAB for _ in range(k)))
+    def propose(self, option, context, k, should_continue=always) -> Proposal:  # type: ignore[no-untyped-def]
+        return Proposal(tuple(len(context.ids) % VOCAB for _ in range(k)))
 
 
 def counts_of(target: Tree, drafter: object, replies: int, seen: set[object]) -> np.ndarray:
@@ -152,7 +153,7 @@ def counts_of(target: Tree, drafter: object, replies: int, seen: set[object]) ->
             if plan.option is not None:
                 own = replace(rng, begin=len(ids))
                 proposal = drafter.propose(
-                    plan.option, ids, 0, None, plan.k, params.sampling, own, plan.should_continue
+                    plan.option, DraftContext(ids, 0, None, params.sampling, own), plan.k, plan.should_continue
                 )  # type: ignore[attr-defined]
             k = len(proposal.token_ids)
             rows = torch.stack([target[ids + proposal.token_ids[:i]] for i in range(k + 1)])

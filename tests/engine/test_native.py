@@ -25,6 +25,7 @@ from engine import sampling
 from engine.config import SamplingParams
 from engine.errors import LoadError, NumericalError
 from engine.kernels.build import Kernels, NativeLinear
+from engine.kernels.native_sampler import NativeSampler
 from engine.kernels.packing import (
     Blocks,
     integer_sums,
@@ -197,13 +198,13 @@ def score_rows(n: int) -> Iterator[np.ndarray]:
 
 
 @pytest.mark.parametrize("n", [1, 5, 64, 8192, 49155])
-def test_a_rows_distribution_is_the_twins(kernels: Kernels, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "ready", lambda: kernels)
+def test_a_rows_distribution_is_the_twins(kernels: Kernels, n: int) -> None:
+    native = NativeSampler(kernels.library)
     for row in score_rows(n):
         for params in FILTERS:
             expected = np.zeros(n, np.float32)
-            sampling._fill_plainly(row, params, expected)
-            found = sampling.probabilities(torch.from_numpy(row)[None], [0], 0, params)[0].numpy()
+            sampling._fill_in_numpy(row, params, expected)
+            found = sampling.probabilities(torch.from_numpy(row)[None], [0], 0, params, native)[0].numpy()
             np.testing.assert_allclose(found, expected, rtol=3e-5, atol=1e-7, err_msg=str(params))
             sure = (expected == 0) | (expected > 1e-30)  # what is smaller may be 0 to the one and not to the other
             assert ((found > 0) == (expected > 0))[sure].all(), params
@@ -212,30 +213,28 @@ def test_a_rows_distribution_is_the_twins(kernels: Kernels, n: int, monkeypatch:
 
 @pytest.mark.parametrize("bad", ["nan", "inf", "nothing"])
 @pytest.mark.parametrize("n", [3, 100])
-def test_what_is_no_number_has_no_distribution(
-    kernels: Kernels, n: int, bad: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sampling, "ready", lambda: kernels)
+def test_what_is_no_number_has_no_distribution(kernels: Kernels, n: int, bad: str) -> None:
+    native = NativeSampler(kernels.library)
     for at in range(n):
         row = torch.zeros(1, n) if bad != "nothing" else torch.full((1, n), float("-inf"))
         if bad != "nothing":
             row[0, at] = float(bad)
         for temperature in (0.0, 1.0):
             with pytest.raises(NumericalError):
-                sampling.probabilities(row, [0], 0, SamplingParams(temperature=temperature))
+                sampling.probabilities(row, [0], 0, SamplingParams(temperature=temperature), native)
 
 
 @pytest.mark.parametrize("n", [1, 63, 64, 65, 8192, 49155])
-def test_draws_are_where_the_running_sum_passes(kernels: Kernels, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draws_are_where_the_running_sum_passes(kernels: Kernels, n: int) -> None:
     rng = np.random.default_rng(n)
-    monkeypatch.setattr(randomness, "ready", lambda: kernels)
+    native = NativeSampler(kernels.library)
     for spread in (0.0, 1.0, 8.0):
         probs = 0.7 * np.exp(rng.standard_normal(n) * spread).astype(np.float32)  # a row with a 1 is a point mass
         probs[rng.random(n) < 0.5] = 0.0
         probs[n // 2] = 0.3  # not all are 0, and nor do they come to 1
         running = probs.cumsum(dtype=np.float64)
         for u in (0.0, *rng.random(50), 1.0 - 2.0**-53):
-            found = randomness.inverse_cdf(torch.from_numpy(probs), u)
+            found = randomness.inverse_cdf(torch.from_numpy(probs), u, native)
             assert probs[found] > 0
             slack = 1e-9 * running[-1]
             assert running[found] - probs[found] - slack <= u * running[-1] <= running[found] + slack
@@ -243,9 +242,9 @@ def test_draws_are_where_the_running_sum_passes(kernels: Kernels, n: int, monkey
     assert kernels.library.gl_draw(zeros.ctypes.data, n, 0.5) == -1
 
 
-def test_double_precision_rows_are_the_twins_work(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(randomness, "ready", lambda: kernels)
-    assert randomness.inverse_cdf(torch.tensor([0.25, 0.0, 0.75], dtype=torch.float64), 0.3) == 2
+def test_double_precision_rows_are_the_twins_work(kernels: Kernels) -> None:
+    native = NativeSampler(kernels.library)
+    assert randomness.inverse_cdf(torch.tensor([0.25, 0.0, 0.75], dtype=torch.float64), 0.3, native) == 2
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6, 0.0])

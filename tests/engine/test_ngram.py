@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from engine.config import Rule, SamplingParams
 from engine.drafters.ngram import NgramDrafter, SuffixAutomaton
-from engine.drafters.protocol import DraftOption, Proposal
+from engine.drafters.protocol import DraftContext, DraftOption, Proposal
 from engine.rng import KeyedRng
 
-DICE = KeyedRng(0, Rule.REJECTION)
+RNG = KeyedRng(0, Rule.REJECTION)
 OFFER = DraftOption("ngram", "ngram 1-2")
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 
@@ -42,8 +42,8 @@ def test_proposals_copy_what_followed_and_learn_step_by_step(text: list[int], k:
     grown, drafter = [], NgramDrafter(1)
     for token in text:
         grown.append(token)
-        step = drafter.propose(OFFER, grown, 0, None, k, SamplingParams(), DICE)
-    fresh = NgramDrafter(1).propose(OFFER, text, 0, None, k, SamplingParams(), DICE)
+        step = drafter.propose(OFFER, DraftContext(grown, 0, None, SamplingParams(), RNG), k)
+    fresh = NgramDrafter(1).propose(OFFER, DraftContext(text, 0, None, SamplingParams(), RNG), k)
     length = longest_repeated_suffix(text)
     for proposal in (step, fresh):
         assert len(proposal.token_ids) == (k if length else 0) and proposal.probs is None
@@ -53,7 +53,9 @@ def test_proposals_copy_what_followed_and_learn_step_by_step(text: list[int], k:
 
 
 def test_a_period_is_continued_beyond_the_end_of_the_text() -> None:
-    assert NgramDrafter().propose(OFFER, [7, 1, 2, 1, 2], 0, None, 6, SamplingParams(), DICE).token_ids == (
+    assert NgramDrafter().propose(
+        OFFER, DraftContext([7, 1, 2, 1, 2], 0, None, SamplingParams(), RNG), 6
+    ).token_ids == (
         1,
         2,
         1,
@@ -65,9 +67,9 @@ def test_a_period_is_continued_beyond_the_end_of_the_text() -> None:
 
 def test_ids_that_do_not_go_on_from_the_last_call_are_read_afresh() -> None:
     drafter = NgramDrafter()
-    drafter.propose(OFFER, [1, 2, 3, 1, 2], 0, None, 2, SamplingParams(), DICE)
-    assert drafter.propose(OFFER, [5, 6, 7, 5, 6], 0, None, 1, SamplingParams(), DICE).token_ids == (7,)
-    assert drafter.propose(OFFER, [1, 2, 3, 4, 5], 0, None, 1, SamplingParams(), DICE) == Proposal()
+    drafter.propose(OFFER, DraftContext([1, 2, 3, 1, 2], 0, None, SamplingParams(), RNG), 2)
+    assert drafter.propose(OFFER, DraftContext([5, 6, 7, 5, 6], 0, None, SamplingParams(), RNG), 1).token_ids == (7,)
+    assert drafter.propose(OFFER, DraftContext([1, 2, 3, 4, 5], 0, None, SamplingParams(), RNG), 1) == Proposal()
 
 
 def test_the_index_stays_linear_in_the_text() -> None:

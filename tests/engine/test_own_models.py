@@ -296,15 +296,12 @@ def test_a_proposal_is_over_the_targets_ids_whatever_the_drafters(
     rows: int, seed: int, rule: Rule, temperature: float
 ) -> None:
     """The rows of both sides can be compared, nothing is drawn that the target lacks, and the sums are whole."""
-    from engine.drafters.protocol import DraftOption
+    from engine.drafters.protocol import DraftContext, DraftOption
     from engine.rng import KeyedRng
 
     other = noisy(hashed_logits(rows, seed=5), rows, 0.3)
     drafter = DraftModelDrafter(Model(FakeNetwork(rows, other), 4096), KVCache(), VOCAB)
-    made = drafter.propose(
-        DraftOption("draft_model", "draft_model"), [5, 6, 7], 2, None, 3, SamplingParams(temperature=temperature, seed=seed),
-        KeyedRng(seed, rule),
-    )  # fmt: skip
+    made = drafter.propose(DraftOption("draft_model", "draft_model"), DraftContext([5, 6, 7], 2, None, SamplingParams(temperature=temperature, seed=seed), KeyedRng(seed, rule)), 3)  # fmt: skip
     assert made.probs is not None and max(made.token_ids) < min(rows, VOCAB)
     for i in range(3):
         row = made.probs[i]

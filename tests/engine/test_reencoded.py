@@ -23,7 +23,7 @@ from engine.drafters.cross_tokenizer import (
     ends_inside_character,
     own_prompt,
 )
-from engine.drafters.protocol import DraftOption, Proposal, always
+from engine.drafters.protocol import DraftContext, DraftOption, Proposal, always
 from engine.events import Event, FinishReason, KReason, Outcome, Round
 from engine.loading import load as loading
 from engine.loading.default_model import GEMMA, fetched
@@ -173,10 +173,10 @@ DRAFTERS = _tiny({"b": 0, "a": 1, "ba": 2, "bb": 3}, [("b", "a"), ("b", "b")])
 class Peeking(CrossTokenizerDrafter):
     """Keeps silent where the number that would test its draft is large."""
 
-    def propose(self, option, ids, prompt_len, features, k, params, rng, should_continue=always) -> Proposal:  # type: ignore[no-untyped-def]
-        if rng.uniform(len(ids), Purpose.ACCEPT) > 0.6:
+    def propose(self, option, context, k, should_continue=always) -> Proposal:  # type: ignore[no-untyped-def]
+        if context.rng.uniform(len(context.ids), Purpose.ACCEPT) > 0.6:
             return Proposal()
-        return super().propose(option, ids, prompt_len, features, k, params, rng, should_continue)
+        return super().propose(option, context, k, should_continue)
 
 
 def tiny_drafter(seed: int, kind: type[CrossTokenizerDrafter] = CrossTokenizerDrafter) -> CrossTokenizerDrafter:
@@ -193,7 +193,9 @@ def law_of(target: Tree, drafter: CrossTokenizerDrafter, k: int) -> tuple[dict[t
             law[ids[:LENGTH]] = law.get(ids[:LENGTH], 0.0) + weight
             continue
         drafts = drafter.propose(
-            DraftOption("", ""), ids, 0, None, min(k, LENGTH - len(ids)), SamplingParams(), KeyedRng(0, Rule.REJECTION)
+            DraftOption("", ""),
+            DraftContext(ids, 0, None, SamplingParams(), KeyedRng(0, Rule.REJECTION)),
+            min(k, LENGTH - len(ids)),
         )
         assert drafts.probs is None and not drafts.confidences
         counts.add(len(drafts.token_ids))
@@ -332,7 +334,7 @@ def test_a_draft_ends_where_the_drafters_context_does(more: int) -> None:
 
     made = drafter(own, BYTE_LEVEL, speaks, len(prompt) + more)
     [option] = made.options(ids)
-    made.propose(option, ids, len(ids), None, 16, SamplingParams(), KeyedRng(1, Rule.REJECTION))
+    made.propose(option, DraftContext(ids, len(ids), None, SamplingParams(), KeyedRng(1, Rule.REJECTION)), 16)
     assert max(read) < len(prompt) + more
 
 
@@ -352,15 +354,17 @@ def test_tokens_that_a_model_has_no_row_for_are_neither_read_nor_proposed() -> N
     short = CrossTokenizerDrafter(
         Model(FakeNetwork(50, hashed_logits(50)), 999), own, BYTE_LEVEL, KVCache(), own.encode_chat([PROMPT])
     )
-    ask = (DraftOption("", ""), [*ids, 5], len(ids), None, 4, SamplingParams(), KeyedRng(0, Rule.REJECTION))
-    assert short.propose(*ask) == Proposal() and short.options(ids) == ()  # type: ignore[arg-type]
+    context = DraftContext([*ids, 5], len(ids), None, SamplingParams(), KeyedRng(0, Rule.REJECTION))
+    assert short.propose(DraftOption("", ""), context, 4) == Proposal() and short.options(ids) == ()
 
     few = build_tokenizer(tokenisers.byte_level(), renderer(CHATML), [2], rows=260)
     says = Spoken(own, "the quick brown fox", len(own.encode_chat([PROMPT])))
     made = CrossTokenizerDrafter(model(own, says), own, few, KVCache(), own.encode_chat([PROMPT]))
     first = few.encode("t")
     proposal = made.propose(
-        DraftOption("", ""), [*ids, *first], len(ids), None, 8, SamplingParams(), KeyedRng(0, Rule.REJECTION)
+        DraftOption("", ""),
+        DraftContext([*ids, *first], len(ids), None, SamplingParams(), KeyedRng(0, Rule.REJECTION)),
+        8,
     )
     whole = continued(few, "he quick brown fox")
     known = list(itertools.takewhile(lambda i: i < 260, whole))
@@ -378,7 +382,9 @@ def test_without_the_messages_the_targets_prompt_is_read_as_text() -> None:
     made = CrossTokenizerDrafter(model(own, watched), own, BYTE_LEVEL, KVCache(), None)
     prompt = BYTE_LEVEL.encode_chat([PROMPT])
     made.propose(
-        DraftOption("", ""), [*prompt, *BYTE_LEVEL.encode("he")], len(prompt), None, 2, SamplingParams(), _dice()
+        DraftOption("", ""),
+        DraftContext([*prompt, *BYTE_LEVEL.encode("he")], len(prompt), None, SamplingParams(), _rng()),
+        2,
     )
     assert "user\nhello" in own.decode(seen[0]) and own.decode(seen[0]).endswith("he")
 
@@ -394,7 +400,8 @@ def test_nothing_is_asked_of_the_model_for_no_drafts() -> None:
     made = drafter(own, BYTE_LEVEL, _never)
     prompt = BYTE_LEVEL.encode_chat([PROMPT])
     assert (
-        made.propose(DraftOption("", ""), [*prompt, 70], len(prompt), None, 0, SamplingParams(), _dice()) == Proposal()
+        made.propose(DraftOption("", ""), DraftContext([*prompt, 70], len(prompt), None, SamplingParams(), _rng()), 0)
+        == Proposal()
     )
 
 
@@ -402,7 +409,7 @@ def _never(ids: tuple[int, ...]) -> np.ndarray:
     raise AssertionError("no pass was needed")
 
 
-def _dice() -> KeyedRng:
+def _rng() -> KeyedRng:
     return KeyedRng(0, Rule.REJECTION)
 
 
@@ -418,7 +425,9 @@ def test_a_control_token_of_the_drafter_ends_the_draft() -> None:
     made = drafter(own, SPACES["never"], language)
     for n in range(3):
         reply = SPACES["never"].encode("h" * (n + 1))
-        proposal = made.propose(DraftOption("", ""), [*ids, *reply], len(ids), None, 8, SamplingParams(), _dice())
+        proposal = made.propose(
+            DraftOption("", ""), DraftContext([*ids, *reply], len(ids), None, SamplingParams(), _rng()), 8
+        )
         assert SPACES["never"].decode(proposal.token_ids) in ("", "h", "hh")
         assert not set(proposal.token_ids) & set(SPACES["never"].special)
 

@@ -18,15 +18,16 @@ from engine.sampling import probabilities
 from engine.verify import Verdict, verify
 
 
-class ScriptedDice(KeyedRng):
-    """Dice whose numbers the test chooses: {(position, purpose): u}. Rejection rule only."""
+class ScriptedRng(KeyedRng):
+    """Random numbers that the test chooses: {(position, purpose): u}. Rejection rule only."""
 
-    def __new__(cls, numbers: dict[tuple[int, Purpose], float]) -> ScriptedDice:
+    def __new__(cls, numbers: dict[tuple[int, Purpose], float]) -> ScriptedRng:
         return object.__new__(cls)
 
     def __init__(self, numbers: dict[tuple[int, Purpose], float]) -> None:
         object.__setattr__(self, "seed", 0)
         object.__setattr__(self, "rule", Rule.REJECTION)
+        object.__setattr__(self, "native", None)
         object.__setattr__(self, "numbers", numbers)
 
     def uniform(self, position: int, purpose: Purpose) -> float:
@@ -51,7 +52,7 @@ def measure_of(outcome: Callable[[float], int], low: float = 0.0, high: float = 
 
 
 def emitted(proposal: Proposal, target: torch.Tensor, numbers: dict[tuple[int, Purpose], float]) -> Verdict:
-    return verify(proposal, target, 0, ScriptedDice(numbers))
+    return verify(proposal, target, 0, ScriptedRng(numbers))
 
 
 def exact_law(proposal: Proposal, target: torch.Tensor) -> dict[tuple[int, ...], float]:

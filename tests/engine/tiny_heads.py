@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.config import DecodingParams, SamplingParams
 from engine.drafters.head import HeadDrafter
-from engine.drafters.protocol import DraftOption, Proposal
+from engine.drafters.protocol import DraftContext, DraftOption, Proposal
 from engine.heads.eagle3 import Head, HeadConfig, Weights
 from engine.heads.torch_head import TorchHead
 from engine.networks.kv_cache import KVCache
@@ -133,7 +133,7 @@ def proposed(
     params = params or SamplingParams(temperature=1.0)
     features = features_of(ids)[: len(ids) - 1] if features is None else features
     rng = KeyedRng(5, DecodingParams().rule)
-    return drafter.propose(DraftOption("head", "head"), ids, 1, features, k, params, rng)
+    return drafter.propose(DraftOption("head", "head"), DraftContext(ids, 1, features, params, rng), k)
 
 
 def raw_rows(proposal: Proposal) -> Tensor:
