@@ -9,6 +9,7 @@ from typing import Any
 
 import gradio as gr
 
+from engine.lab import LoadLab
 from engine.serving.engine import Engine
 from ui import bundle as page
 from ui.api import make_generate
@@ -47,9 +48,9 @@ events that are named in it."""
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 
-def build_app(engine: Engine, options: Options) -> gr.Blocks:
-    """The whole page and its API over one engine."""
-    handlers = Handlers(engine, options)
+def build_app(engine: Engine, options: Options, lab: LoadLab | None = None) -> gr.Blocks:
+    """The whole page and its API over one engine. lab: what runs experiments on it; its own by default."""
+    handlers = Handlers(engine, options, lab)
     lang: Lang = options.lang or "en"
     gr.set_static_paths([charts.plotly_script()])
     with gr.Blocks(title="Greenlight", analytics_enabled=False, fill_width=True) as app:

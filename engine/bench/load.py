@@ -1,4 +1,4 @@
-"""load: the experiments of the page's load lab, one after the other, as `Engine.experiment` runs them.
+"""load: the experiments of the page's load lab, one after the other, as `LoadLab` runs them.
 
 What --json writes is what the page shows as the reference machine's, assets/lab/reference.json.
 """
@@ -20,6 +20,7 @@ from engine.cli.options import tell
 from engine.cli.progress import Interruptible, marked, written
 from engine.errors import EngineError
 from engine.lab.conclusions import conclusion
+from engine.lab.load_lab import LoadLab
 from engine.lab.records import VERSION, to_json
 from engine.lab.results import ExperimentName, Failed, Point, Result, Step
 from engine.serving.engine import Engine
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def measure(engine: Engine, name: ExperimentName, repeats: int, drafter: str, report: Callable[[str], None]) -> Result:
     """One experiment to its end. Raises EngineError."""
-    with engine.experiment(name, drafter=drafter, repeats=repeats) as reports:
+    with LoadLab(engine).experiment(name, drafter=drafter, repeats=repeats) as reports:
         for event in reports:
             if isinstance(event, Step):
                 left = "" if event.left_s is None else f", {written(event.left_s)} left"

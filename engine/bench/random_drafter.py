@@ -13,7 +13,7 @@ from engine.serving.engine import Engine
 from engine.serving.load_pair import Loader
 
 if TYPE_CHECKING:
-    from engine.serving.engine import _Job
+    from engine.serving.jobs import ReplyJob
 
 PROMISING = DraftOption("ngram", MATCH_KINDS[0][1])
 """What it says where the real drafter has nothing: the most promising thing there is."""
@@ -52,6 +52,6 @@ class RandomDraftsEngine(Engine):
         self._seed = seed
         super().__init__(config, load)
 
-    def _drafter(self, job: _Job) -> Drafter | None:
+    def _drafter(self, job: ReplyJob) -> Drafter | None:
         real = super()._drafter(job)
         return real and RandomDrafter(real, self._in_use().pair.target.tokenizer.vocab_size, self._seed)

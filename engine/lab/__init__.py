@@ -1,5 +1,6 @@
 """When speculation helps, measured: experiments that the engine runs on the machine that it is on."""
 
+from engine.lab.load_lab import LoadLab
 from engine.lab.results import (
     AUTO,
     MEASURED,
@@ -27,6 +28,7 @@ __all__ = [
     "ExperimentName",
     "ExperimentSpec",
     "Failed",
+    "LoadLab",
     "Point",
     "Report",
     "Result",

@@ -8,31 +8,24 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from engine.config import DecodingParams, EngineConfig, Message
-from engine.errors import Busy, ContextFull, EngineError, InvalidParams, NotReady
-from engine.events import Finished, FinishReason, Prefilled
-from engine.hardware import processor_name
-from engine.lab.catalog import MOST_REPEATS, checked_xs, specs
-from engine.lab.reports import Reports
-from engine.lab.request import ExperimentRequest
-from engine.lab.results import ExperimentName, ExperimentSpec, Failed, Result
+from engine.errors import Busy, EngineError, InvalidParams, NotReady
+from engine.events import Finished
 from engine.preflight.fits import makes_room
+from engine.serving.jobs import Job, Output, ReplyJob
 from engine.serving.load_pair import Loader, ModelPair, load_pair
-from engine.serving.race import Race, events_of
+from engine.serving.race import Race
 from engine.serving.served_pair import Facts, ServedPair, begin, set_threads
 from engine.serving.stream import Channel, Stream, attempt
 from engine.serving.swap import Swap, SwapCancelled, SwapPhase
 
 if TYPE_CHECKING:
     from engine.drafters.protocol import Drafter
-    from engine.networks.kv_cache import KVCache
 
 log = logging.getLogger(__name__)
 
@@ -60,53 +53,6 @@ class Status:
     message: str = ""
 
 
-_Made = tuple[Channel[Any], Any] | None
-"""What a step brought, and whose it is; None where it was only work."""
-
-
-@dataclass(slots=True)
-class _Job:
-    """One request on the engine thread: a reply, or the two of a race. `events` is made when its first turn comes.
-
-    ids and params: of the request (messages, asked) as the pair of that number reads it; the pair itself may go meanwhile.
-    streams: those that have not ended yet.
-    """
-
-    messages: Sequence[Message]
-    asked: DecodingParams
-    pair: int
-    ids: list[int]
-    params: DecodingParams
-    conversation: str
-    streams: list[Channel[Any]]
-    submitted_s: float
-    race: Race | None = None
-    events: Iterator[_Made] | None = None
-    queued_s: float = 0.0
-    leases: tuple[tuple[str, KVCache], ...] = ()
-
-    @property
-    def cancelled(self) -> bool:
-        return self.race.cancelled if self.race else self.streams[0].cancelled
-
-
-@dataclass(slots=True)
-class _Trial:
-    """An experiment on the engine thread; the fields as of `_Job`. disturbed: replies were written meanwhile."""
-
-    pair: int
-    asked: ExperimentRequest
-    machine: tuple[tuple[str, str], ...]
-    streams: list[Channel[Any]]
-    events: Iterator[_Made] | None = None
-    leases: tuple[tuple[str, KVCache], ...] = ()
-    disturbed: bool = False
-
-    @property
-    def cancelled(self) -> bool:
-        return any(reports.cancelled for reports in self.streams)
-
-
 class Engine:
     """`Engine(config)` returns at once and loads in the background; see `status`. `load` is there for tests."""
 
@@ -116,10 +62,10 @@ class Engine:
         self._real = load is None
         self._changed = threading.Condition()
         self._status = Status(State.LOADING, "start")
-        self._waiting: deque[_Job | _Trial] = deque()
-        self._active: list[_Job | _Trial] = []
+        self._waiting: deque[Job] = deque()
+        self._active: list[Job] = []
         self._served: ServedPair | None = None
-        self._change: Swap | None = None
+        self._swapping: Swap | None = None
         self._next: tuple[Swap, ModelPair | None] | None = None  # ready to take its turn; None: still to be loaded
         self._loading = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="greenlight-engine", daemon=True)
@@ -154,7 +100,7 @@ class Engine:
         Raises NotReady, InvalidParams (unknown drafter, too many tokens asked for), ContextFull, and Busy when too many wait.
         """
         stream = Stream()
-        self._submit(self._job(messages, params, conversation, [stream]))
+        self.submit(self._job(messages, params, conversation, [stream]))
         return stream
 
     def race(self, messages: Sequence[Message], params: DecodingParams, conversation: str = "") -> Race:
@@ -171,67 +117,40 @@ class Engine:
         if job.params.drafter == "none":
             raise InvalidParams("drafter", "A race needs somebody who drafts: choose a drafter other than none.")
         job.race = race
-        self._submit(job)
+        self.submit(job)
         return race
 
-    def experiments(self) -> tuple[ExperimentSpec, ...]:
-        """What `experiment` can measure, by default, and about how long it takes here. Raises NotReady."""
-        return specs(self._ready().profile)
+    def served_pair(self) -> ServedPair:
+        """The pair in use: what a request asks of it may be read on any thread. Raises NotReady."""
+        return self._ready()
 
-    def experiment(
-        self,
-        name: ExperimentName,
-        xs: Sequence[float] = (),
-        prompts: Sequence[str] = (),
-        drafter: str = "auto",
-        repeats: int = 3,
-    ) -> Reports:
-        """Queue an experiment: each measurement `repeats` times, plain and speculative in turn, in turn with replies.
-
-        xs: where to measure, () for the experiment's own (of TEXT, indices of `ExperimentSpec.series`). prompts: in place of its own;
-        in K and TEXT they are then the one series "own"; ROWS reads none. drafter: as in `DecodingParams`.
-        Raises NotReady, InvalidParams, ContextFull, and Busy when too many wait or another experiment runs.
-        """
-        served = self._ready()
-        facts, drafter = served.facts, served.drafter_of(drafter)
-        if drafter == "none" and name is not ExperimentName.ROWS:
-            raise InvalidParams(
-                "drafter", "This experiment needs somebody who drafts: choose a drafter other than none."
-            )
-        if not 1 <= repeats <= MOST_REPEATS:
-            raise InvalidParams("repeats", f"repeats must be between 1 and {MOST_REPEATS}, not {repeats}.")
-        read = tuple(tuple(self.encode([Message("user", prompt)])) for prompt in prompts)
-        if read and (longest := max(map(len, read))) >= facts.context_len:
-            raise ContextFull(longest, facts.context_len)
-        places = checked_xs(name, xs, facts.max_new_tokens)
-        reports = Reports()
-        asked = ExperimentRequest(name, places, read, drafter, repeats, facts.max_new_tokens)
-        machine = (
-            ("target", facts.target), ("weights", facts.weights), ("kernel", facts.kernel), ("device", facts.device),
-            ("threads", str(facts.threads)), ("processor", processor_name()),
-        )  # fmt: skip
-        self._submit(_Trial(facts.pair, asked, machine, [reports]))
-        return reports
-
-    def _job(
-        self, messages: Sequence[Message], params: DecodingParams, conversation: str, streams: list[Channel[Any]]
-    ) -> _Job:
-        """The request, checked and complete. Raises what `stream` raises but Busy."""
-        served = self._ready()
-        ids, complete = served.request(messages, params)
-        return _Job(list(messages), params, served.facts.pair, ids, complete, conversation, streams, perf_counter())
-
-    def _submit(self, job: _Job | _Trial) -> None:
-        """Raises NotReady, Busy."""
+    def submit(self, job: Job) -> None:
+        """Queue a job, which takes turns with all others. Raises NotReady, Busy."""
         with self._changed:
             self._ready()  # it may have been closed while the prompt was read
-            others = [*self._active, *self._waiting] if isinstance(job, _Trial) else []
-            if any(isinstance(other, _Trial) and other.streams for other in others):
+            others = [other for other in (*self._active, *self._waiting) if type(other) is type(job)]
+            if job.alone and any(other.streams for other in others):
                 raise Busy("An experiment is running already, and two would disturb each other: wait for its end.")
             if len(self._waiting) >= self.config.max_waiting:
                 raise Busy(f"{len(self._waiting)} requests are waiting already: please try again in a minute.")
             self._waiting.append(job)
             self._changed.notify_all()
+
+    def _job(
+        self, messages: Sequence[Message], params: DecodingParams, conversation: str, streams: list[Channel[Any]]
+    ) -> ReplyJob:
+        """The request, checked and complete. Raises what `stream` raises but Busy."""
+        served = self._ready()
+        ids, complete = served.request(messages, params)
+        return ReplyJob(
+            pair=served.facts.pair,
+            streams=streams,
+            messages=list(messages),
+            requested=params,
+            ids=ids,
+            params=complete,
+            conversation=conversation,
+        )
 
     def close(self) -> None:
         """Ends all replies (CANCELLED, what was written is kept) and the thread. Safe to call twice.
@@ -240,8 +159,8 @@ class Engine:
         """
         was_loading = self._status.state is State.LOADING
         self._set_status(Status(State.CLOSED, "ready"))
-        if self._change is not None:
-            self._change.cancel()
+        if self._swapping is not None:
+            self._swapping.cancel()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=0.5 if was_loading else 60.0)
 
@@ -254,15 +173,15 @@ class Engine:
         """
         with self._changed:
             self._ready()
-            if self._change is not None and not self._change.status().over:
+            if self._swapping is not None and not self._swapping.status().over:
                 raise Busy("Another pair is being loaded already: wait for it, or cancel that first.")
-            swap = self._change = Swap(config, self._wake)
+            swap = self._swapping = Swap(config, self._wake)
         threading.Thread(target=self._prepare, args=(swap,), name="greenlight-loader", daemon=True).start()
         return swap
 
     def current_swap(self) -> Swap | None:
         """The change that was asked for last; it may be over."""
-        return self._change
+        return self._swapping
 
     def _ready(self) -> ServedPair:
         status = self._status
@@ -399,17 +318,6 @@ class Engine:
             self._set_status(Status(State.FAILED, "load", message=_why(error)))
         _give_up(swap, failure)
 
-    def _renew(self, job: _Job | _Trial) -> None:
-        """A request that was read before the pair was changed is read again, for the one in use now. Raises EngineError."""
-        served = self._in_use()
-        if job.pair == served.facts.pair:
-            return
-        if isinstance(job, _Trial):
-            raise NotReady("The models were changed before this began: start it once more.")
-        asked = job.asked if job.asked.drafter in served.facts.drafters else replace(job.asked, drafter="auto")
-        job.ids, job.params = served.request(job.messages, asked)
-        job.pair = served.facts.pair
-
     def _turn(self) -> None:
         """One step of each running reply, in turn. While another pair is ready to take its place, no other begins."""
         with self._changed:
@@ -426,95 +334,49 @@ class Engine:
             for job in gone:
                 self._waiting.remove(job)
         for job in gone:
-            if isinstance(job, _Trial):
-                while self._step(job):
-                    pass
-            else:
-                self._give(job, job.streams, Finished(FinishReason.CANCELLED, "", ()))
+            if (end := job.withdrawn()) is not None:
+                self._give(job, job.streams, end)
+            while job.streams:
+                self._step(job)
         for job in list(self._active):
-            if isinstance(job, _Trial):
-                job.disturbed |= len(self._active) > 1
+            job.shared |= len(self._active) > 1
             if not self._step(job):
                 self._active.remove(job)
         if self._next and not self._active and self._status.state is State.READY:
             coming, self._next = self._next, None
             self._swap(*coming)
 
-    def _step(self, job: _Job | _Trial) -> bool:
+    def _step(self, job: Job) -> bool:
         """Run a request up to its next event; False when it is over. Whatever happens in it, the thread lives on."""
 
-        def step() -> _Made:
-            if job.events is None:
-                self._renew(job)
-                job.events = self._begin_trial(job) if isinstance(job, _Trial) else self._begin(job)
-            return next(job.events)
+        def step() -> Output:
+            if job.outputs is None:
+                served = self._in_use()
+                if job.pair != served.facts.pair:
+                    job.renew(served)
+                job.outputs = job.begin(served, self._drafter)
+            return next(job.outputs)
 
-        made = attempt(step)
-        if isinstance(made, Finished):  # it broke
-            self._give(job, job.streams, Failed(made.message) if isinstance(job, _Trial) else made)
-        elif made is not None:
-            self._give(job, [made[0]], made[1])
+        output = attempt(step)
+        if isinstance(output, Finished):  # it broke
+            self._give(job, job.streams, job.broken(output.message))
+        elif output is not None:
+            self._give(job, [output[0]], output[1])
         return bool(job.streams)
 
-    def _give(self, job: _Job | _Trial, streams: Sequence[Channel[Any]], event: Any) -> None:
-        """Put an event of a request into its streams. Before its last one, all that it holds goes back."""
-        if isinstance(event, Prefilled) and isinstance(job, _Job):
-            event = replace(event, queued_s=job.queued_s)
-        if isinstance(event, (Finished, Result, Failed)):
-            job.streams = [stream for stream in job.streams if stream not in streams]
+    def _give(self, job: Job, streams: Sequence[Channel[Any]], event: Any) -> None:
+        """Put an event of a job into its streams. Before its last one, all that it holds goes back."""
+        job.streams = [stream for stream in job.streams if stream not in streams or not isinstance(event, stream.ends)]
         if not job.streams:
             for key, cache in job.leases:
                 self._in_use().pool.release(key, cache)
-            # The generators know the job through their lanes: left alone, the caches would wait for a garbage collection.
-            job.events, job.leases = iter(()), ()
+            # The generators know the job through their context: left alone, caches would wait for a garbage collection.
+            job.outputs, job.leases = iter(()), ()
         for stream in streams:
             stream.put(event)
 
-    def _begin_trial(self, trial: _Trial) -> Iterator[_Made]:
-        from engine.lab.context import ExperimentContext
-        from engine.lab.experiments import EXPERIMENTS
-        from engine.lab.runner import RunControl, run_experiment
-        from engine.networks.kv_cache import KVCache
-
-        served = self._in_use()
-
-        def drafter(name: str) -> Drafter | None:
-            return served.drafter(name, lambda _: KVCache())
-
-        rig = ExperimentContext(served.model, served.pair.target.tokenizer, served.profile, drafter)
-        [reports] = trial.streams
-        watch = RunControl(lambda: reports.cancelled, lambda: trial.disturbed, trial.machine)
-        experiment = EXPERIMENTS[trial.asked.name](rig, trial.asked)
-        for report in run_experiment(trial.asked, experiment, watch):
-            yield None if report is None else (reports, report)
-
-    def _begin(self, job: _Job) -> Iterator[_Made]:
-        from engine.decode import ReplyContext, generate
-
-        served = self._in_use()
-        job.queued_s = perf_counter() - job.submitted_s
-        drafter = self._drafter(job)
-        cache = served.pool.acquire(job.conversation, drafter.feature_layers if drafter else ())
-        job.leases += ((job.conversation, cache),)
-        tokenizer = served.pair.target.tokenizer
-        lane = ReplyContext(served.model, cache, tokenizer, drafter, lambda: job.cancelled, served.profile)
-        if job.race is not None:
-            return events_of(job.race, job.ids, job.params, lane)
-        [stream] = job.streams
-        return ((stream, event) for event in generate(job.ids, job.params, lane))
-
-    def _drafter(self, job: _Job) -> Drafter | None:
-        """Who drafts this reply; nobody for plain decoding. Caches that it leases go back when the reply is over."""
-        if job.params.num_speculative_tokens == 0:
-            return None
-        return self._in_use().drafter(job.params.drafter, partial(self._own_cache, job), job.messages)
-
-    def _own_cache(self, job: _Job, whose: str) -> KVCache:
-        """A drafter's cache of the job's conversation, leased until the reply is over."""
-        key = job.conversation and f"{job.conversation}/{whose}"
-        cache = self._in_use().pool.acquire(key)
-        job.leases += ((key, cache),)
-        return cache
+    def _drafter(self, job: ReplyJob) -> Drafter | None:
+        return job.drafter(self._in_use())
 
 
 def _why(error: BaseException) -> str:

@@ -26,6 +26,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
         yield fake
 
     monkeypatch.setattr(load, "engine_of", ready)
+    monkeypatch.setattr(load, "LoadLab", lambda engine: engine)
     return fake
 
 

@@ -16,6 +16,7 @@ from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
 from engine.errors import Busy, LoadError, NotReady
 from engine.events import Finished, FinishReason
 from engine.lab import ExperimentName
+from engine.lab.load_lab import LoadLab
 from engine.lab.results import Failed
 from engine.serving import engine as module
 from engine.serving.engine import Engine, State
@@ -194,7 +195,7 @@ def test_a_request_that_comes_just_after_it_was_read_is_read_again_by_the_new_pa
     params = DecodingParams(SamplingParams(seed=1), max_new_tokens=30)
     job = world.engine._job(say("hello"), params, "", [stream])
     assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.DONE
-    world.engine._submit(job)
+    world.engine.submit(job)
     assert finished(list(stream)).text == world.text() != before
 
 
@@ -276,7 +277,7 @@ def test_an_experiment_that_waited_says_that_it_is_of_the_past(world: World) -> 
     running = world.writing()
     swap = world.engine.swap(EngineConfig("new"))
     until(SwapPhase.WAITING, swap)
-    reports = world.engine.experiment(ExperimentName.LENGTH)
+    reports = LoadLab(world.engine).experiment(ExperimentName.LENGTH)
     world.pause.set()
     list(running)
     assert world.settled(swap) is SwapPhase.DONE

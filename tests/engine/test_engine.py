@@ -7,6 +7,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from engine.events import Event, Finished, FinishReason, Prefilled, Round
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
 from engine.serving.engine import MAX_ACTIVE, Engine, State
+from engine.serving.jobs import ReplyJob
 from engine.serving.load_pair import ModelPair
 from tests.fakes import END, FakeNetwork, fake_engine, finished, hashed_logits, noisy, say
 
@@ -294,14 +296,14 @@ def test_closing_keeps_what_was_written_and_does_not_wait_for_a_load() -> None:
 
 def test_a_reply_that_cannot_even_begin_does_not_take_the_engine_down(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = fake_engine(never_ends)
-    begin, calls = engine._begin, iter([MemoryError("no room")])
+    begin, calls = ReplyJob.begin, iter([MemoryError("no room")])
 
-    def fails_once(job: object) -> object:
+    def fails_once(job: ReplyJob, *args: Any) -> object:
         if (error := next(calls, None)) is not None:
             raise error
-        return begin(job)  # type: ignore[arg-type]
+        return begin(job, *args)
 
-    monkeypatch.setattr(engine, "_begin", fails_once)
+    monkeypatch.setattr(ReplyJob, "begin", fails_once)
     broken = finished(list(engine.stream(say("a"), params())))
     assert broken.reason is FinishReason.ERROR and "try again" in broken.message and "no room" not in broken.message
     assert finished(list(engine.stream(say("b"), params()))).reason is FinishReason.LENGTH

@@ -19,6 +19,7 @@ from engine.lab.catalog import DEFAULTS
 from engine.lab.concurrency import together
 from engine.lab.context import Measurement
 from engine.lab.forward_cost import compute_slope
+from engine.lab.load_lab import LoadLab
 from engine.lab.prompts import PROMPTS, users
 from engine.lab.request import ExperimentRequest
 from engine.lab.results import (
@@ -61,7 +62,7 @@ def little_memory_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(engine: Engine, name: ExperimentName, **request: Any) -> tuple[list[Step], Result]:
-    *steps, last = engine.experiment(name, **{"xs": SMALL[name], "repeats": 1} | request)
+    *steps, last = LoadLab(engine).experiment(name, **{"xs": SMALL[name], "repeats": 1} | request)
     assert isinstance(last, Result), last
     assert all(isinstance(step, Step) for step in steps)
     return steps, last  # type: ignore[return-value]
@@ -127,7 +128,7 @@ def test_users_share_one_pass_a_round(engine: Engine) -> None:
 @pytest.mark.parametrize("name", list(ExperimentName))
 def test_each_experiment_measures_all_its_series_everywhere(engine: Engine, name: ExperimentName) -> None:
     steps, result = run(engine, name, repeats=3 if name in (ExperimentName.RATE, ExperimentName.ROWS) else 1)
-    [spec] = (spec for spec in engine.experiments() if spec.name is name)
+    [spec] = (spec for spec in LoadLab(engine).experiments() if spec.name is name)
     cells = {(point.series, point.x) for point in result.points}
     if name is ExperimentName.TEXT:
         assert cells == {(spec.series[int(x)], x) for x in SMALL[name]}
@@ -204,7 +205,7 @@ def test_fewer_users_where_memory_is_short(engine: Engine, monkeypatch: pytest.M
 
 def test_a_reply_goes_on_between_the_measurements_and_is_told_of(engine: Engine) -> None:
     request = DecodingParams(SamplingParams(seed=1), "none", 0, max_new_tokens=400)
-    with engine.experiment(ExperimentName.K, repeats=3) as reports:
+    with LoadLab(engine).experiment(ExperimentName.K, repeats=3) as reports:
         reports.take(60)
         events = list(engine.stream(say("a"), request))
         assert not reports.done and sum(isinstance(event, Round) for event in events) == 399
@@ -213,19 +214,19 @@ def test_a_reply_goes_on_between_the_measurements_and_is_told_of(engine: Engine)
 
 
 def test_one_experiment_at_a_time_and_the_next_one_right_after(engine: Engine) -> None:
-    with engine.experiment(ExperimentName.K, repeats=50) as reports:
+    with LoadLab(engine).experiment(ExperimentName.K, repeats=50) as reports:
         with pytest.raises(Busy, match="running already"):
-            engine.experiment(ExperimentName.ROWS)
+            LoadLab(engine).experiment(ExperimentName.ROWS)
         reports.cancel()
         last = list(reports)[-1]
         assert isinstance(last, Result) and last.cancelled
         for _ in range(20):  # as soon as its end was read
-            *_, last = engine.experiment(ExperimentName.LENGTH, xs=[1], repeats=1)
+            *_, last = LoadLab(engine).experiment(ExperimentName.LENGTH, xs=[1], repeats=1)
             assert isinstance(last, Result) and not last.cancelled
 
 
 def test_cancelling_keeps_what_was_measured(engine: Engine) -> None:
-    reports, taken = engine.experiment(ExperimentName.LENGTH, xs=[1, 2], repeats=50), list[Report]()
+    reports, taken = LoadLab(engine).experiment(ExperimentName.LENGTH, xs=[1, 2], repeats=50), list[Report]()
     while not any(isinstance(report, Step) and report.points for report in taken):
         taken += reports.take(60)
     reports.cancel()
@@ -240,7 +241,7 @@ def test_closing_ends_an_experiment_and_one_that_waits_can_leave() -> None:
     engine = fake_engine(gate)
     replies = [engine.stream(say("a"), DecodingParams(max_new_tokens=500)) for _ in range(4)]
     assert gate.reached.wait(60)  # four run, which is all that may, and the thread stands still
-    waiting = engine.experiment(ExperimentName.RATE)
+    waiting = LoadLab(engine).experiment(ExperimentName.RATE)
     waiting.cancel()
     gate.open.set()
     [last] = [report for report in waiting if isinstance(report, Result)]
@@ -248,13 +249,13 @@ def test_closing_ends_an_experiment_and_one_that_waits_can_leave() -> None:
     for reply in replies:
         reply.cancel()
         list(reply)
-    running = engine.experiment(ExperimentName.K, repeats=50)
+    running = LoadLab(engine).experiment(ExperimentName.K, repeats=50)
     running.take(60)
     engine.close()
     last_one = list(running)[-1]
     assert isinstance(last_one, Result) and last_one.cancelled
     with pytest.raises(NotReady, match="closed"):
-        engine.experiment(ExperimentName.K)
+        LoadLab(engine).experiment(ExperimentName.K)
 
 
 def test_a_model_that_breaks_fails_the_experiment_with_a_sentence_and_the_engine_lives_on(
@@ -266,7 +267,7 @@ def test_a_model_that_breaks_fails_the_experiment_with_a_sentence_and_the_engine
     with monkeypatch.context() as broken:
         broken.setattr(Model, "forward", breaks)
         for name in ExperimentName:
-            last = list(engine.experiment(name, repeats=1))[-1]
+            last = list(LoadLab(engine).experiment(name, repeats=1))[-1]
             assert last == Failed("The sky fell: look up.")
     assert finished(list(engine.stream(say("a"), DecodingParams(max_new_tokens=3)))).reason is FinishReason.LENGTH
 
@@ -296,13 +297,13 @@ def test_what_cannot_be_measured_is_refused(
     engine: Engine, name: ExperimentName, asked: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(InvalidParams) as refused:
-        engine.experiment(name, **asked)
+        LoadLab(engine).experiment(name, **asked)
     assert refused.value.field == field and str(refused.value).endswith(".")
 
 
 def test_prompts_that_are_too_long_are_refused(engine: Engine) -> None:
     with pytest.raises(ContextFull):
-        engine.experiment(ExperimentName.K, prompts=["x" * 10_000])
+        LoadLab(engine).experiment(ExperimentName.K, prompts=["x" * 10_000])
 
 
 # -- pure parts ------------------------------------------------------------------------------------------------------
@@ -394,9 +395,9 @@ def test_nobody_measures_before_the_model_is_there() -> None:
 
     engine = Engine(EngineConfig(), load)
     with pytest.raises(NotReady, match="loading"):
-        engine.experiment(ExperimentName.K)
+        LoadLab(engine).experiment(ExperimentName.K)
     with pytest.raises(NotReady):
-        engine.experiments()
+        LoadLab(engine).experiments()
     held.set()
     assert engine.wait_ready(60).state is State.FAILED
 

@@ -89,7 +89,7 @@ def serve(engine: Engine, options: Options) -> tuple[Any, str]:
     """A new app over that engine, and its address."""
     from ui.layout import build_app, launch
 
-    app = build_app(engine, options)
+    app = build_app(engine, options, engine if isinstance(engine, FakeEngine) else None)
     _, url, _ = launch(app, options, server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True)
     return app, str(url)
 

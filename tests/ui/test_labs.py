@@ -40,7 +40,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def labs(engine: FakeEngine) -> Labs:
-    return Labs(Handlers(engine, Options()))
+    return Labs(Handlers(engine, Options(), engine))
 
 
 def run(action: Callable[[], Awaitable[Any]]) -> Any:

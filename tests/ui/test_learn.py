@@ -47,7 +47,7 @@ def run(action: Callable[[], Awaitable[Any]]) -> Any:
 
 
 def lessons(engine: FakeEngine) -> Lessons:
-    return Lessons(Handlers(engine, Options()))
+    return Lessons(Handlers(engine, Options(), engine))
 
 
 def taught(made: Lessons, name: str, **wished: object) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 from engine.config import DecodingParams
 from engine.errors import EngineError
 from engine.events import Finished, Prefilled
+from engine.lab import LoadLab
 from engine.serving.engine import Engine, State, Status
 from engine.serving.served_pair import Facts
 from engine.serving.stream import Stream
@@ -52,8 +53,10 @@ Asked = TypeVar("Asked", bound=Work)
 class Handlers:
     """The page's events, bound to one engine and one set of conversations."""
 
-    def __init__(self, engine: Engine, options: controls.Options) -> None:
+    def __init__(self, engine: Engine, options: controls.Options, lab: LoadLab | None = None) -> None:
+        """lab: what runs experiments on this engine; its own by default."""
         self.engine = engine
+        self.lab = lab or LoadLab(engine)
         self.options = options
         self._started_with = engine.config
         self.sessions = Sessions()

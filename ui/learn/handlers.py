@@ -127,8 +127,7 @@ class Lessons:
 
     async def _bound(self, live: Live, wish: Mapping[str, Any]) -> AsyncGenerator[Said, None]:
         """Forward passes of more and more rows."""
-        engine = self.handlers.engine
-        reports = await self.handlers.ask(live, lambda: engine.experiment(ExperimentName.ROWS))
+        reports = await self.handlers.ask(live, lambda: self.handlers.lab.experiment(ExperimentName.ROWS))
         async for some in _items(reports):
             for report in some[-1:]:
                 if isinstance(report, Failed):

@@ -96,8 +96,8 @@ class Labs:
 
     async def _ask(self, live: Live, name: ExperimentName, prompt: object) -> Reports:
         own = readable(prompt)[: when.MAX_PROMPT] if name is when.PROMPTED else ""
-        engine = self.handlers.engine
-        return await self.handlers.ask(live, lambda: engine.experiment(name, prompts=(own,) if own else ()))
+        lab = self.handlers.lab
+        return await self.handlers.ask(live, lambda: lab.experiment(name, prompts=(own,) if own else ()))
 
     async def _follow(
         self, live: Live, reports: Reports, session: str, key: str, name: ExperimentName
@@ -161,7 +161,7 @@ class Labs:
     def _about(self) -> dict[str, str]:
         """How long each experiment takes here, where the engine knows."""
         try:
-            return {spec.name.value: when.about(spec.seconds) for spec in self.handlers.engine.experiments()}
+            return {spec.name.value: when.about(spec.seconds) for spec in self.handlers.lab.experiments()}
         except NotReady:
             return {}
 

@@ -1,0 +1,127 @@
+"""What the engine thread works at, in turns: a reply, the two replies of a race, or whatever else is submitted to it.
+
+torch is imported when a job begins, on the engine thread, and not by this module.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from engine.config import DecodingParams, Message
+from engine.events import Event, Finished, FinishReason, Prefilled
+from engine.serving.race import Race, events_of
+from engine.serving.served_pair import ServedPair
+from engine.serving.stream import Channel
+
+if TYPE_CHECKING:
+    from engine.drafters.protocol import Drafter
+    from engine.networks.kv_cache import KVCache
+
+Output = tuple[Channel[Any], Any] | None
+"""What a step brought, and whose it is; None where it was only work."""
+
+NewDrafter = Callable[["ReplyJob"], "Drafter | None"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Job(ABC):
+    """One request on the engine thread. `outputs` is made when its first turn comes.
+
+    pair: the number of the pair that it was made for, which may be swapped meanwhile. streams: those that have not ended yet.
+    leases: caches that go back to the pool when it is over. shared: other jobs had their turns meanwhile.
+    """
+
+    alone: ClassVar[bool] = False
+    """Whether no other job of its kind may run or wait beside it."""
+
+    pair: int
+    streams: list[Channel[Any]]
+    outputs: Iterator[Output] | None = None
+    leases: tuple[tuple[str, KVCache], ...] = ()
+    shared: bool = False
+
+    @property
+    def cancelled(self) -> bool:
+        return any(stream.cancelled for stream in self.streams)
+
+    @abstractmethod
+    def renew(self, served: ServedPair) -> None:
+        """Read again what was read for a pair that is in use no more. Raises EngineError where that cannot be."""
+
+    @abstractmethod
+    def begin(self, served: ServedPair, new_drafter: NewDrafter) -> Iterator[Output]:
+        """Its steps, on the engine thread; each ends where another job may have its turn."""
+
+    @abstractmethod
+    def broken(self, message: str) -> Any:
+        """What ends its streams when a step raised an error."""
+
+    @abstractmethod
+    def withdrawn(self) -> Any:
+        """What ends its streams when it was cancelled before it began; None: it is run to its own end."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplyJob(Job):
+    """A reply, or the two of a race. ids and params: of the request (messages, requested) as this pair reads it."""
+
+    messages: Sequence[Message]
+    requested: DecodingParams
+    ids: list[int]
+    params: DecodingParams
+    conversation: str
+    race: Race | None = None
+    submitted_s: float = field(default_factory=perf_counter)
+
+    @property
+    def cancelled(self) -> bool:
+        return self.race.cancelled if self.race else self.streams[0].cancelled
+
+    def renew(self, served: ServedPair) -> None:
+        has_drafter = self.requested.drafter in served.facts.drafters
+        requested = self.requested if has_drafter else replace(self.requested, drafter="auto")
+        self.ids, self.params = served.request(self.messages, requested)
+        self.pair = served.facts.pair
+
+    def begin(self, served: ServedPair, new_drafter: NewDrafter) -> Iterator[Output]:
+        from engine.decode import ReplyContext, generate
+
+        queued_s = perf_counter() - self.submitted_s
+        drafter = new_drafter(self)
+        cache = self.lease(served, self.conversation, drafter.feature_layers if drafter else ())
+        tokenizer = served.pair.target.tokenizer
+        context = ReplyContext(served.model, cache, tokenizer, drafter, lambda: self.cancelled, served.profile)
+        outputs: Iterator[tuple[Channel[Any], Event]]
+        if self.race is not None:
+            outputs = iter(events_of(self.race, self.ids, self.params, context))
+        else:
+            [own] = self.streams
+            outputs = ((own, event) for event in generate(self.ids, self.params, context))
+        for stream, event in outputs:
+            yield stream, replace(event, queued_s=queued_s) if isinstance(event, Prefilled) else event
+
+    def broken(self, message: str) -> Finished:
+        return Finished(FinishReason.ERROR, "", (), message)
+
+    def withdrawn(self) -> Finished:
+        return Finished(FinishReason.CANCELLED, "", ())
+
+    def drafter(self, served: ServedPair) -> Drafter | None:
+        """Who drafts; nobody for plain decoding. Caches that it leases go back when the reply is over."""
+        if self.params.num_speculative_tokens == 0:
+            return None
+        return served.drafter(self.params.drafter, partial(self._own_cache, served), self.messages)
+
+    def _own_cache(self, served: ServedPair, whose: str) -> KVCache:
+        """A drafter's cache of the conversation."""
+        return self.lease(served, self.conversation and f"{self.conversation}/{whose}")
+
+    def lease(self, served: ServedPair, key: str, feature_layers: Sequence[int] = ()) -> KVCache:
+        cache = served.pool.acquire(key, feature_layers)
+        self.leases += ((key, cache),)
+        return cache
