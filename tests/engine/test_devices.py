@@ -169,12 +169,12 @@ def test_other_kinds_multiply_as_they_are() -> None:
 
 PRODUCTS = """
 import sys, numpy as np, torch
-from engine.networks.linear import KINDS
+from engine.networks.linear import LINEAR_FORMATS
 from tests.engine.test_linear import activations, gguf_blocks
 torch.set_num_threads(1)
 blocks, x = gguf_blocks("Q4_1", 64, 8), activations(5, 256)
 print(torch.backends.cpu.get_cpu_capability())
-np.savez(sys.argv[1], **{name: kind.build(blocks, None)(x).float().numpy() for name, kind in KINDS.items() if "cpu" in kind.devices})
+np.savez(sys.argv[1], **{name: kind.build(blocks, None)(x).float().numpy() for name, kind in LINEAR_FORMATS.items() if "cpu" in kind.devices})
 """
 
 

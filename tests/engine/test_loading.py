@@ -192,7 +192,7 @@ def test_ways_to_keep_weights_that_cannot_be_are_one_sentence(
 
 def test_what_nobody_asked_for_is_never_quantised(tiny: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr("engine.loading.autotune.quickest", lambda names, *rest: asked.append(names) or "fp32")
+    monkeypatch.setattr("engine.loading.autotune.quickest_format", lambda names, *rest: asked.append(names) or "fp32")
     assert load(tiny.folder).weights == "safetensors, run as fp32"
     assert asked == [["bf16", "fp32"]]
 
@@ -321,7 +321,7 @@ def test_an_architecture_that_wants_more_of_attention_than_we_do_is_refused(
 
     edit_config(folder, hidden_act="gelu")  # so that it runs on transformers
     monkeypatch.setattr(
-        "engine.networks.model.attend_spans", lambda *args, spans=(), **rest: attend_spans(*args, **rest)
+        "engine.networks.attention.attend_spans", lambda *args, spans=(), **rest: attend_spans(*args, **rest)
     )
     with pytest.raises(LoadError, match="which Greenlight cannot run"):
         load(folder)
@@ -482,7 +482,7 @@ def test_without_a_compiler_the_default_model_stays_on_its_own_grid(
     from engine.kernels import build as native
 
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setattr("engine.loading.autotune.quickest", lambda names, *rest: names[0])
+    monkeypatch.setattr("engine.loading.autotune.quickest_format", lambda names, *rest: names[0])
     native.kernels.cache_clear()
     try:
         loaded = load("embedded")

@@ -61,7 +61,7 @@ def quiet(phase: str, fraction: float | None) -> None:
 @pytest.fixture(autouse=True)
 def _one_kind_of_weights(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No measuring of what is quickest here, and no self-check."""
-    monkeypatch.setattr("engine.loading.autotune.quickest", lambda *_: "fp32")
+    monkeypatch.setattr("engine.loading.autotune.quickest_format", lambda *_: "fp32")
     monkeypatch.setattr("engine.loading.loaded._is_exact", lambda *_: False)
     threads = torch.get_num_threads()
     yield
