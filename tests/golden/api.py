@@ -8,11 +8,11 @@ from contextlib import closing
 from typing import Any
 
 import httpx
-from engine.served.engine import Engine
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from engine.config import EngineConfig
+from engine.serving.engine import Engine
 from tests.golden.items import Item
 from tests.ui.conftest import serve
 from ui.controls import Options

@@ -8,17 +8,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from engine.served.engine import State, Status
-from engine.served.swap import SwapPhase, SwapStatus
-
 from app import prepare_environment
 from engine.config import DecodingParams, Detail, EngineConfig, Rule, SamplingParams
 from engine.events import FinishReason
 from engine.lab.reports import Reports
 from engine.lab.results import ExperimentName, TextKind
 from engine.preflight.check import Report
-from engine.preflight.diagnostics import SENTENCES, diagnostic, worst
+from engine.preflight.diagnostics import SENTENCES, diagnose, worst
 from engine.preflight.memory import Machine
+from engine.serving.engine import State, Status
+from engine.serving.swap import SwapPhase, SwapStatus
 from tests.fake_engine import FakeEngine, Script, measured, play
 from tests.golden.items import Item
 from ui import bundle as page
@@ -214,7 +213,7 @@ def _models() -> Iterator[Item]:
     ):
         yield f"models/presets/{number}", models.presets(machine)
     for code, sentence in SENTENCES.items():
-        findings = (diagnostic(code, **{name: f"<{name}>" for name in sentence.fields}),)
+        findings = (diagnose(code, **{name: f"<{name}>" for name in sentence.fields}),)
         report = Report(
             worst(findings), findings, None, None, 100.0, 150.0, (("target", 60.0), ("cache", 40.0)), "head"
         )

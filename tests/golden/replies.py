@@ -11,18 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.served.engine import Engine
-from engine.served.load_pair import ModelPair, load_pair
-
 from engine.bench.random_drafter import RandomDraftsEngine
 from engine.config import DecodingParams, Detail, EngineConfig, Message, Rule, SamplingParams
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.events import Prefilled
+from engine.lab import LoadLab
 from engine.lab.results import ExperimentName, Result
 from engine.loading.progress import Progress
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
+from engine.serving.engine import Engine
+from engine.serving.load_pair import ModelPair, load_pair
 from tests.engine import tokenisers
 from tests.engine.simulate import World, simulate
 from tests.engine.test_reencoded import ALL, PROMPT, SCRIPT, Spoken, drafter, model
@@ -148,7 +148,7 @@ def raced(engine: Engine, said: Sequence[Message], params: DecodingParams) -> di
 
 def measured(engine: Engine, name: ExperimentName, xs: Sequence[float]) -> list[Any]:
     """All reports but the last one's date and the machine's name; seconds are the clock's."""
-    told = list(engine.experiment(name, xs, repeats=2))
+    told = list(LoadLab(engine).experiment(name, xs, repeats=2))
     return [plain(replace(one, made="", machine=()) if isinstance(one, Result) else one, timed=True) for one in told]
 
 
@@ -160,7 +160,7 @@ def _native() -> Iterator[Item]:
     with closing(Engine(config(kernel="native"), loaded)) as engine:
         engine.wait_ready()
         yield "native/facts", engine.facts()
-        yield "native/costs", engine.experiments()
+        yield "native/costs", LoadLab(engine).experiments()
         yield from answered("native", engine, grid(("ngram", "head", "both"), 24), names)
         ways = {f"special/{key}": params for key, params in special("both", 24).items()}
         yield from answered("native", engine, ways, ["edit", "story", "chinese copy", "quote"], every=2)
