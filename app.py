@@ -14,14 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from engine.config import COMPUTE, DEVICES, DRAFTER_WORDS, EMBEDDED, MAX_K, QUANTS, EngineConfig
-from engine.errors import InvalidParams
-from engine.serving.model_presets import MODEL_PRESETS
+from engine import COMPUTE, DEVICES, DRAFTER_WORDS, EMBEDDED, MAX_K, MODEL_PRESETS, QUANTS, EngineConfig, InvalidParams
 
 if TYPE_CHECKING:
     import gradio as gr
 
-    from engine.serving.engine import Engine, Status
+    from engine import Engine, Status
 
 VERSION = "0.1.0"
 
@@ -146,7 +144,7 @@ def run(args: argparse.Namespace) -> int:
     if not on_space:
         check_pair(config)
     # Only now the slow imports: a mistake on the command line is answered at once.
-    from engine.serving.engine import Engine
+    from engine import Engine
 
     engine = Engine(config)  # loads in its own thread while Gradio is imported and the page goes up
     try:
@@ -168,9 +166,9 @@ def check_pair(config: EngineConfig) -> None:
     """Raises CannotStart where the headers of an own model tell already that it cannot be loaded; that takes a second."""
     if config.target == EMBEDDED and config.drafter in DRAFTER_WORDS:
         return
-    from engine.preflight.fits import refusal
+    from engine import load_refusal
 
-    if reason := refusal(config):
+    if reason := load_refusal(config):
         raise CannotStart(reason)
 
 
@@ -259,7 +257,7 @@ def is_served(host: str, share: bool) -> bool:
 
 def wait_loaded(engine: Engine) -> Status:
     """Until the model is ready or has failed; shows on the terminal how far it is."""
-    from engine.serving.engine import State
+    from engine import State
 
     terminal, shown = sys.stderr.isatty(), ""
     while (status := engine.wait_ready(0.25)).state is State.LOADING:

@@ -9,12 +9,25 @@ from typing import Any
 
 import gradio as gr
 
-from engine.config import MAX_K, DecodingParams, Message, Rule, SamplingParams
-from engine.errors import EngineError, InvalidParams
-from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Round, Token
-from engine.serving.served_pair import Facts
-from engine.serving.stream import Stream
-from engine.stats import Tally
+from engine import (
+    MAX_K,
+    DecodingParams,
+    EngineError,
+    Event,
+    Facts,
+    Finished,
+    FinishReason,
+    InvalidParams,
+    Message,
+    Outcome,
+    Prefilled,
+    Round,
+    Rule,
+    SamplingParams,
+    Stream,
+    Tally,
+    Token,
+)
 from ui.chat.handlers import Handlers
 from ui.controls import default_drafter, readable
 from ui.jobs import GLANCE_S, HEARTBEAT_S

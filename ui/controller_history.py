@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from engine.events import KReason, Outcome, Round
+from engine import KReason, Outcome, Round
 
 RESTING = frozenset({KReason.OFF, KReason.NO_OFFER})
 """Why a controller leaves a round without guesses."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Literal
 
-from engine.config import MAX_K, DecodingParams, Detail, Rule, SamplingParams
+from engine import MAX_K, DecodingParams, Detail, Rule, SamplingParams
 from ui.strings import Lang, text
 
 MAX_SEED = 2**63 - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from engine.serving.engine import Status
+from engine import Status
 from ui.html.render import both
 
 ENOUGH_S = 3.0

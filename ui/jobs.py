@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.errors import Busy, ContextFull, EngineError
+from engine import Busy, ContextFull, EngineError
 from ui.html.render import both
 
 UPDATE_S = 1 / 12

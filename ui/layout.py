@@ -9,8 +9,8 @@ from typing import Any
 
 import gradio as gr
 
+from engine import Engine
 from engine.lab import LoadLab
-from engine.serving.engine import Engine
 from ui import bundle as page
 from ui.api import make_generate
 from ui.charts import reply as charts

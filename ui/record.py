@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from engine.config import DecodingParams, Detail, EngineConfig, Message, Rule, SamplingParams
-from engine.errors import EngineError
-from engine.serving.engine import Engine, State
-from engine.serving.race import Race
+from engine import DecodingParams, Detail, Engine, EngineConfig, EngineError, Message, Race, Rule, SamplingParams, State
 from ui.examples import ASSETS
 from ui.recording import trace_file
 from ui.recording.recordings import Lane, LaneName, Recording, extend, race_lanes

@@ -9,22 +9,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from engine.config import DecodingParams, Message
-from engine.events import (
+from engine import (
+    DecodingParams,
     Event,
+    Facts,
     Finished,
     FinishReason,
     KReason,
+    Message,
     Outcome,
     Prefilled,
     Prefilling,
     Round,
     Source,
+    Summary,
+    Tally,
     Token,
     TokenDecision,
 )
-from engine.serving.served_pair import Facts
-from engine.stats import Summary, Tally
 from ui.controller_history import Course, played
 
 

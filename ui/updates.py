@@ -16,9 +16,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from engine.serving.engine import Status
-from engine.serving.served_pair import Facts
-from engine.trace import reply as trace
+from engine import Facts, Status, trace
 from ui.html import panel, render
 from ui.recording import saved
 from ui.state import Block, Conversation, Phase, Reply, Turn

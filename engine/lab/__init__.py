@@ -1,6 +1,10 @@
 """When speculation helps, measured: experiments that the engine runs on the machine that it is on."""
 
+from engine.lab import records
+from engine.lab.catalog import DEFAULTS
+from engine.lab.formulas import best_k, expected_tokens, speedup
 from engine.lab.load_lab import LoadLab
+from engine.lab.reports import Reports
 from engine.lab.results import (
     AUTO,
     MEASURED,
@@ -20,6 +24,7 @@ from engine.lab.results import (
 
 __all__ = [
     "AUTO",
+    "DEFAULTS",
     "MEASURED",
     "OWN",
     "PLAIN",
@@ -31,7 +36,12 @@ __all__ = [
     "LoadLab",
     "Point",
     "Report",
+    "Reports",
     "Result",
     "Step",
     "TextKind",
+    "best_k",
+    "expected_tokens",
+    "records",
+    "speedup",
 ]

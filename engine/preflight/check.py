@@ -14,6 +14,7 @@ from engine.config import DRAFTER_WORDS, EMBEDDED, EngineConfig
 from engine.errors import InvalidParams, LoadError
 from engine.heads.load import BUNDLED
 from engine.loading.gguf_convert import folders_of
+from engine.loading.model_presets import resolve_preset
 from engine.loading.progress import Progress
 from engine.preflight import memory
 from engine.preflight.check_pair import alone, drafting_of
@@ -23,7 +24,6 @@ from engine.preflight.memory import MIB, Machine, this_machine
 from engine.preflight.memory_plan import PARTS, MemoryPlan, count_text, plan, size_text
 from engine.preflight.memory_plan import parts as parts_of
 from engine.preflight.model_info import ModelInfo
-from engine.serving.model_presets import resolved
 from engine.storage.cache_folder import cache_folder
 
 TIGHT = 0.9
@@ -57,7 +57,7 @@ class Report:
     drafting: str
 
 
-def check(
+def check_config(
     config: EngineConfig,
     *,
     progress: Progress = lambda *_: None,
@@ -65,7 +65,7 @@ def check(
     beside_mib: float = 0,
 ) -> Report:
     """Never raises for a bad name: that is a finding. beside_mib: held by the pair in use, which stays meanwhile."""
-    config = resolved(config)
+    config = resolve_preset(config)
     machine = machine or this_machine()
     diagnostics: list[Diagnostic] = []
     model_drafts = config.drafter not in DRAFTER_WORDS
@@ -236,7 +236,7 @@ def main(arguments: list[str] | None = None) -> int:
     except InvalidParams as error:
         print(error, file=sys.stderr)
         return 2
-    report = check(config)
+    report = check_config(config)
     print(card(report))
     return 1 if report.verdict is FitLevel.CANNOT else 0
 

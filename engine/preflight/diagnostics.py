@@ -51,7 +51,7 @@ class Diagnostic:
 
 FITS, SLOW, CANNOT = FitLevel
 
-SENTENCES: dict[str, Sentence] = {
+DIAGNOSTIC_TEXTS: dict[str, Sentence] = {
     # -- where it is
     "not_found": Sentence(
         CANNOT,
@@ -232,7 +232,7 @@ SENTENCES: dict[str, Sentence] = {
 
 def diagnose(code: str, /, **values: str) -> Diagnostic:
     """A finding with its sentences filled in. Raises KeyError for an unknown code or a value that is missing."""
-    sentence = SENTENCES[code]
+    sentence = DIAGNOSTIC_TEXTS[code]
     message, advice = (text.format(**values) for text in (sentence.message, sentence.advice))
     return Diagnostic(code, sentence.level, message, advice, tuple(values.items()))
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.loading.progress import Progress
-from engine.preflight.check import Report, check
+from engine.preflight.check import Report, check_config
 from engine.preflight.diagnostics import Diagnostic, FitLevel
 
 
-def refusal(config: EngineConfig) -> str:
+def load_refusal(config: EngineConfig) -> str:
     """Why a pair cannot be loaded, by its headers, and what to try: one or two sentences, "" where it can."""
-    refused = _refused(check(config))
+    refused = _refused(check_config(config))
     return refused[0].said if refused else ""
 
 
 def makes_room(config: EngineConfig, held_mib: float, progress: Progress) -> bool:
     """True where there is memory for the new pair only without the held_mib of the old. Raises LoadError for one that cannot
     be loaded at all, before anything has changed."""
-    report = check(config, progress=progress)
+    report = check_config(config, progress=progress)
     refused = _refused(report)
     if not refused:
         return False

@@ -56,9 +56,9 @@ Loader = Callable[[EngineConfig, Progress], ModelPair]
 def load_pair(config: EngineConfig, progress: Progress) -> ModelPair:
     """Loads what the configuration names. Raises LoadError."""
     from engine.loading import load as loading
-    from engine.serving.model_presets import resolved
+    from engine.loading.model_presets import resolve_preset
 
-    config = resolved(config)
+    config = resolve_preset(config)
     threads = config.threads or loading.default_threads()
     target = loading.load(
         config.target,

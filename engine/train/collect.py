@@ -20,8 +20,8 @@ from engine.text.tokenizer import Tokenizer
 from engine.train.batch import BatchTurn, Spoken, Talk, play
 from engine.train.dialogues import Dialogue, append_dialogues, read_dialogues
 from engine.train.features import FeatureStore, all_layers, layers_option
-from engine.train.passages import Passage, Pool, read_passages
-from engine.train.prompts import TrainingPrompt, follow_up, prompts
+from engine.train.prompts.make import TrainingPrompt, follow_up, prompts
+from engine.train.prompts.passages import Passage, Pool, read_passages
 
 INVENTED = 0.25
 """Share of the dialogues whose user's turns the target writes as well."""

@@ -23,10 +23,10 @@ from tokenizers import pre_tokenizers
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.loading.gguf_header import TYPES, read_gguf
-from engine.preflight import check as check_module
+from engine.preflight import check_config as check_module
 from engine.preflight import model_files
-from engine.preflight.check import Report, card, check
-from engine.preflight.diagnostics import SENTENCES, FitLevel, diagnose
+from engine.preflight.check import Report, card, check_config
+from engine.preflight.diagnostics import DIAGNOSTIC_TEXTS, FitLevel, diagnose
 from engine.preflight.headers import read_headers
 from engine.preflight.memory import Machine
 from engine.preflight.supported import SINKS, STATEFUL, TRANSFORMERS
@@ -40,7 +40,7 @@ def checked(
     target: object, drafter: object = "ngram", machine: Machine = ROOM, beside_mib: float = 0, **more: Any
 ) -> Report:
     config = EngineConfig(target=str(target), drafter=str(drafter), offline=more.pop("offline", True), **more)
-    return check(config, machine=machine, beside_mib=beside_mib)
+    return check_config(config, machine=machine, beside_mib=beside_mib)
 
 
 def codes(report: Report) -> set[str]:
@@ -191,21 +191,21 @@ def test_a_finding_is_made_where_it_is_true(code: str, home: Path) -> None:
     report = CASES[code](home)
     made = next((diagnostic for diagnostic in report.diagnostics if diagnostic.code == code), None)
     assert made is not None, report.diagnostics
-    assert made.level is SENTENCES[code].level
+    assert made.level is DIAGNOSTIC_TEXTS[code].level
     assert report.verdict is max((f.level for f in report.diagnostics), key=list(FitLevel).index)
     assert all(made.message and "{" not in f.message + f.advice for f in report.diagnostics)
-    assert tuple(name for name, _ in made.values) == tuple(dict(made.values)) and set(SENTENCES[code].fields) == set(
-        dict(made.values)
-    )
+    assert tuple(name for name, _ in made.values) == tuple(dict(made.values)) and set(
+        DIAGNOSTIC_TEXTS[code].fields
+    ) == set(dict(made.values))
     assert card(report).count(made.message) == 1
 
 
 def test_every_sentence_is_said_somewhere() -> None:
-    assert SENTENCES.keys() == CASES.keys() | ON_HUB
+    assert DIAGNOSTIC_TEXTS.keys() == CASES.keys() | ON_HUB
 
 
 def test_what_cannot_be_says_what_to_try() -> None:
-    for code, sentence in SENTENCES.items():
+    for code, sentence in DIAGNOSTIC_TEXTS.items():
         assert sentence.message.endswith(".") and (not sentence.advice or sentence.advice.endswith(".")), code
         if sentence.level is FitLevel.CANNOT:
             assert sentence.advice, code
@@ -364,7 +364,7 @@ def test_facts_of_the_default_model_are_its_headers() -> None:
     for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "mlp", "vocab_rows", "context_len", "parameters",
                  "file_bytes", "formats", "embedding", "tied", "grid", "kind"):  # fmt: skip
         assert getattr(FACTS, name) == getattr(gguf, name), name
-    report = check(EngineConfig(offline=True), machine=ROOM)
+    report = check_config(EngineConfig(offline=True), machine=ROOM)
     assert (report.verdict, report.drafting) == (FitLevel.FITS, "head")
 
 
@@ -545,8 +545,8 @@ def test_quantising_for_a_gpu_needs_main_memory_for_the_whole(home: Path) -> Non
 
 
 def test_the_check_needs_no_torch() -> None:
-    code = "import sys, engine.preflight.check, engine.serving.model_presets; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    code = "import sys, engine.preflight.check, engine.loading.model_presets; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check_config=False).returncode == 0
     paths = sorted(Path(check_module.__file__).parent.rglob("check*.py"))
     assert len(paths) > 1
     for path in paths:

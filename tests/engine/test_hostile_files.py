@@ -15,7 +15,7 @@ from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.loading.gguf_convert import fingerprint
 from engine.loading.gguf_header import read_gguf
-from engine.preflight.check import check
+from engine.preflight.check import check_config
 from engine.preflight.diagnostics import FitLevel
 from engine.serving.load_pair import load_pair
 from tests.engine import tiny_ggufs
@@ -30,7 +30,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def refusal(target: Path) -> str:
     """What both say, as the loader says it. It fails where only one of them refuses."""
     config = EngineConfig(str(target), "ngram", device="cpu", threads=1, offline=True, quant="fp32")
-    report = check(config)
+    report = check_config(config)
     assert report.verdict is FitLevel.CANNOT
     with pytest.raises(LoadError) as refused:
         load_pair(config, lambda *_: None)
@@ -142,7 +142,7 @@ def test_weights_that_are_missing_are_not_made_up(lost: str, tmp_path: Path) -> 
     with pytest.raises(LoadError, match="it lacks the weights"):
         load_pair(config, lambda *_: None)
     if "layers" in lost:  # the check knows of layers alone
-        assert check(config).verdict is FitLevel.CANNOT
+        assert check_config(config).verdict is FitLevel.CANNOT
 
 
 def test_one_file_of_several_without_their_index_is_refused(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_strange_names_of_files(name: bytes, tmp_path: Path) -> None:
     strange = tmp_path / os.fsdecode(name)
     path.rename(strange)
     config = EngineConfig(str(strange), "ngram", device="cpu", threads=1, offline=True, quant="fp32")
-    assert check(config).verdict is not FitLevel.CANNOT
+    assert check_config(config).verdict is not FitLevel.CANNOT
     assert fingerprint(strange)
     name_shown = load_pair(config, lambda *_: None).target.name
     assert name_shown.isprintable() and name_shown.encode()

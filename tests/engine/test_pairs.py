@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from engine.config import EngineConfig
+from engine.loading.model_presets import BY_NAME, MODEL_PRESETS, ModelPreset, resolve_preset
 from engine.preflight.headers import FACTS
 from engine.preflight.memory import Machine
 from engine.preflight.memory_plan import parts, plan
 from engine.preflight.model_info import HeadInfo, ModelInfo
-from engine.serving.model_presets import BY_NAME, MODEL_PRESETS, ModelPreset, resolved
 
 
 def published(
@@ -88,9 +88,9 @@ def test_the_tables_memory_is_the_formulas(pair: ModelPreset) -> None:
 
 
 def test_the_embedded_pairs_memory_is_what_the_check_says() -> None:
-    from engine.preflight.check import check
+    from engine.preflight.check import check_config
 
-    report = check(EngineConfig(device="cpu"), machine=Machine(free_mib=10_000))
+    report = check_config(EngineConfig(device="cpu"), machine=Machine(free_mib=10_000))
     if report.target is not None:  # it may be neither here nor to be had
         assert BY_NAME["embedded"].needs_mib == pytest.approx(report.needs_mib, rel=0.05)
 
@@ -119,11 +119,11 @@ def test_there_is_a_pair_for_each_kind_of_machine_and_for_chinese() -> None:
 
 def test_a_pairs_name_stands_for_what_was_not_set() -> None:
     pair = BY_NAME["gpu8"]
-    made = resolved(EngineConfig(target="gpu8"))
+    made = resolve_preset(EngineConfig(target="gpu8"))
     assert (made.target, made.drafter, made.quant, made.device) == (pair.target, pair.drafter, pair.quant, "cuda")
-    kept = resolved(EngineConfig(target="gpu8", drafter="ngram", quant="int8"))
+    kept = resolve_preset(EngineConfig(target="gpu8", drafter="ngram", quant="int8"))
     assert (kept.target, kept.drafter, kept.quant) == (pair.target, "ngram", "int8")
-    assert resolved(EngineConfig(target="gpu8", drafter="gpu24")).drafter == BY_NAME["gpu24"].drafter
+    assert resolve_preset(EngineConfig(target="gpu8", drafter="gpu24")).drafter == BY_NAME["gpu24"].drafter
     other = EngineConfig(target="some/model", threads=3)
-    assert resolved(other) == other
-    assert resolved(resolved(made)) == made
+    assert resolve_preset(other) == other
+    assert resolve_preset(resolve_preset(made)) == made

@@ -19,7 +19,7 @@ def makes_room(
     monkeypatch: pytest.MonkeyPatch, *diagnostics: Diagnostic, free: float | None = 600.0, held: float = 0.0
 ) -> bool:
     report = Report(worst(diagnostics), diagnostics, None, None, 900.0, free, (), "none")
-    monkeypatch.setattr(fits, "check", lambda *_, **__: report)
+    monkeypatch.setattr(fits, "check_config", lambda *_, **__: report)
     return fits.makes_room(EngineConfig(), held, lambda *_: None)
 
 

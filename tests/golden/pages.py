@@ -14,7 +14,7 @@ from engine.events import FinishReason
 from engine.lab.reports import Reports
 from engine.lab.results import ExperimentName, TextKind
 from engine.preflight.check import Report
-from engine.preflight.diagnostics import SENTENCES, diagnose, worst
+from engine.preflight.diagnostics import DIAGNOSTIC_TEXTS, diagnose, worst
 from engine.preflight.memory import Machine
 from engine.serving.engine import State, Status
 from engine.serving.swap import SwapPhase, SwapStatus
@@ -212,7 +212,7 @@ def _models() -> Iterator[Item]:
         (None, Machine(free_mib=4000), Machine(free_mib=64_000, gpu_free_mib=24_000, gpu_name="GPU"))
     ):
         yield f"models/presets/{number}", models.presets(machine)
-    for code, sentence in SENTENCES.items():
+    for code, sentence in DIAGNOSTIC_TEXTS.items():
         findings = (diagnose(code, **{name: f"<{name}>" for name in sentence.fields}),)
         report = Report(
             worst(findings), findings, None, None, 100.0, 150.0, (("target", 60.0), ("cache", 40.0)), "head"

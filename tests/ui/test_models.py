@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from engine.config import EngineConfig
+from engine.loading.model_presets import MODEL_PRESETS
 from engine.preflight.check import Report
-from engine.preflight.diagnostics import SENTENCES, Diagnostic, FitLevel, diagnose, worst
+from engine.preflight.diagnostics import DIAGNOSTIC_TEXTS, Diagnostic, FitLevel, diagnose, worst
 from engine.preflight.memory import Machine
-from engine.serving.model_presets import MODEL_PRESETS
 from engine.serving.served_pair import Facts
 from engine.serving.swap import SwapPhase, SwapStatus
 from tests.fake_engine import FakeEngine
@@ -32,25 +32,25 @@ def report(*codes: str, parts: tuple[tuple[str, float], ...] = (), free: float |
 
 def filled(code: str) -> Diagnostic:
     """A finding whose values are easily told from anything else."""
-    return diagnose(code, **{name: f"<{name}>" for name in SENTENCES[code].fields})
+    return diagnose(code, **{name: f"<{name}>" for name in DIAGNOSTIC_TEXTS[code].fields})
 
 
 # -- what a check found
 
 
 def test_whatever_can_be_found_has_words_in_both_languages() -> None:
-    assert set(CHINESE) == set(SENTENCES)
-    for code, sentence in SENTENCES.items():
+    assert set(CHINESE) == set(DIAGNOSTIC_TEXTS)
+    for code, sentence in DIAGNOSTIC_TEXTS.items():
         assert f"check.{code}" in TEXT and (f"check.{code}.try" in TEXT) == bool(sentence.advice), code
 
 
-@pytest.mark.parametrize("code", SENTENCES)
+@pytest.mark.parametrize("code", DIAGNOSTIC_TEXTS)
 def test_a_finding_says_all_its_values_escaped(code: str) -> None:
     shown = models.card(report(code))
-    for name in SENTENCES[code].fields:
+    for name in DIAGNOSTIC_TEXTS[code].fields:
         assert shown.count(f"&lt;{name}&gt;") >= 2, name  # in each language
-    assert "<" + next(iter(SENTENCES[code].fields), "nothing") + ">" not in shown
-    assert bool(SENTENCES[code].advice) == (both("models.try") in shown)
+    assert "<" + next(iter(DIAGNOSTIC_TEXTS[code].fields), "nothing") + ">" not in shown
+    assert bool(DIAGNOSTIC_TEXTS[code].advice) == (both("models.try") in shown)
 
 
 def test_a_finding_that_nobody_knows_here_stands_as_the_engine_put_it() -> None:

@@ -46,7 +46,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[EngineConfig]:
         diagnostics = tuple(diagnose(code, **values[code]) for name, code in codes.items() if name == config.target)
         return Report(worst(diagnostics), diagnostics, None, None, 0.0, None, (), "ngram")
 
-    monkeypatch.setattr(module, "check", check)
+    monkeypatch.setattr(module, "check_config", check)
     return asked
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.serving.model_presets import MODEL_PRESETS
+from engine.loading.model_presets import MODEL_PRESETS
 from ui.controls import Options
 from ui.models.names import MAX_NAME, NotAllowed, hidden, located, offered, spoken
 

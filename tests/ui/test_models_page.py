@@ -38,7 +38,7 @@ def a_known_check(monkeypatch: pytest.MonkeyPatch) -> None:
         parts = () if bad else (("target", 3000.0), ("drafter", 500.0), ("cache", 300.0), ("working", 200.0))
         return Report(worst(diagnostics), diagnostics, None, None, sum(mib for _, mib in parts), 8000.0, parts, "ngram")
 
-    monkeypatch.setattr(module, "check", check)
+    monkeypatch.setattr(module, "check_config", check)
 
 
 @pytest.fixture

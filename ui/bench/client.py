@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from engine.errors import EngineError
-from engine.events import Event
-from engine.trace import reply as trace
+from engine import EngineError, Event, trace
 
 TIMEOUT_S = 60.0
 """The server speaks at least every second while a reply is written."""

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.config import Rule
-from engine.events import (
-    Event,
-    KReason,
-    Outcome,
-    Prefilled,
-    Round,
-    RoundKind,
-    Source,
-    Token,
-    TokenDecision,
-    TokenDetail,
-)
+from engine import Event, KReason, Outcome, Prefilled, Round, RoundKind, Rule, Source, Token, TokenDecision, TokenDetail
 
 K = 3
 

@@ -13,14 +13,22 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from engine import (
+    DecodingParams,
+    Engine,
+    EngineError,
+    Event,
+    Finished,
+    FinishReason,
+    Message,
+    Prefilled,
+    Round,
+    ratio,
+    summarise,
+)
 from engine.bench.options import add_drafter_options, add_model_options, engine_of, settings_of
 from engine.cli.options import tell
 from engine.cli.progress import Interruptible, TimeLeft, marked
-from engine.config import DecodingParams, Message
-from engine.errors import EngineError
-from engine.events import Event, Finished, FinishReason, Prefilled, Round
-from engine.serving.engine import Engine
-from engine.stats import ratio, summarise
 from ui import controls
 from ui import updates as patches
 from ui.bench import fixtures as invented

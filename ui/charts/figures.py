@@ -14,7 +14,7 @@ from functools import cache
 from html import escape
 from typing import Any
 
-from engine.stats import Drafts
+from engine import Drafts
 from ui.strings import LANGS, TEXT, text
 
 Figure = dict[str, Any]

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from engine.events import KReason, Round, RoundKind
-from engine.stats import Drafts, Summary
+from engine import Drafts, KReason, Round, RoundKind, Summary
 from ui.charts import figures
 from ui.html.render import both, name, ratio, seconds, speed, times
 from ui.state import Reply

@@ -9,13 +9,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from engine.config import DecodingParams
-from engine.errors import EngineError
-from engine.events import Finished, Prefilled
+from engine import DecodingParams, Engine, EngineError, Facts, Finished, Prefilled, State, Status, Stream
 from engine.lab import LoadLab
-from engine.serving.engine import Engine, State, Status
-from engine.serving.served_pair import Facts
-from engine.serving.stream import Stream
 from ui import controls
 from ui import updates as patches
 from ui.charts import reply as charts

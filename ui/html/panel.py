@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from engine.events import KReason
-from engine.stats import MIN_BASELINE_SAMPLES, Baseline, Summary, Tally
+from engine import MIN_BASELINE_SAMPLES, Baseline, KReason, Summary, Tally
 from ui.controller_history import Course
 from ui.html.render import DASH, both, disturbed, name, ratio, seconds, speed, times
 from ui.state import measured

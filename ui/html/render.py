@@ -11,10 +11,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from math import ceil
 
-from engine.events import FinishReason
-from engine.serving.engine import State, Status
-from engine.serving.served_pair import Facts
-from engine.stats import Summary
+from engine import Facts, FinishReason, State, Status, Summary
 from ui.state import LOST, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn
 from ui.strings import LANGS, TEXT, text
 from ui.strings.glossary import figure

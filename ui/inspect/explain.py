@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from engine.config import Rule
-from engine.events import Outcome, Prefilled, Round, RoundKind, Source, Token, TokenDecision
+from engine import Outcome, Prefilled, Round, RoundKind, Rule, Source, Token, TokenDecision
 from ui.html.render import DASH, both, marked
 from ui.state import LOST, Block, Piece, tokens_of
 

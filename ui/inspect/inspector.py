@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from engine.config import Rule
-from engine.events import Choice, Finished, Outcome, Prefilled, RecoveryDetail, Round, Source, Token, TokenDecision
+from engine import Choice, Finished, Outcome, Prefilled, RecoveryDetail, Round, Rule, Source, Token, TokenDecision
 from ui.html.render import both, icon, marked, named
 from ui.inspect import token_card as card
 from ui.inspect.explain import Subject, decision_about, number, rejected_in, subject_of, took

@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from engine.events import KReason, Outcome, Prefilled, Round, Source, Token, TokenDecision
+from engine import KReason, Outcome, Prefilled, Round, Source, Token, TokenDecision
 from ui.controller_history import played
 from ui.controls import choice_label
 from ui.html.render import DASH, both, marked, special, times

@@ -15,12 +15,8 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from engine.config import DecodingParams, Detail, Message, Rule, SamplingParams
-from engine.errors import EngineError
-from engine.events import Round
-from engine.lab.results import ExperimentName, Failed, Result, Step
-from engine.serving.stream import Channel
-from engine.stats import Summary
+from engine import Channel, DecodingParams, Detail, EngineError, Message, Round, Rule, SamplingParams, Summary
+from engine.lab import ExperimentName, Failed, Result, Step
 from ui.chat.handlers import Handlers
 from ui.controls import readable
 from ui.examples import EXAMPLES

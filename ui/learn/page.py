@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from html import escape
 
-from engine.errors import EngineError
-from engine.lab import records
-from engine.lab.results import ExperimentName, Result
+from engine import EngineError
+from engine.lab import ExperimentName, Result, records
 from ui.examples import EXAMPLES
 from ui.html.render import both, named
 from ui.inspect import inspector

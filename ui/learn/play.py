@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from engine.lab.formulas import best_k, expected_tokens, speedup
+from engine.lab import best_k, expected_tokens, speedup
 from ui.html.render import both, named
 from ui.strings.glossary import link
 

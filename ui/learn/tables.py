@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from engine.events import Round, RoundKind
-from engine.lab.results import Point, Result
-from engine.stats import Summary
+from engine import Round, RoundKind, Summary
+from engine.lab import Point, Result
 from ui.charts.roofline import Pass, drawing
 from ui.html.render import DASH, both, marked, name, ratio, speed, times
 from ui.inspect.explain import took

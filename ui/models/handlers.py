@@ -26,14 +26,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from engine.config import DRAFTER_WORDS, EngineConfig
-from engine.errors import Busy, EngineError
-from engine.preflight.check import Report, check
-from engine.preflight.diagnostics import FitLevel
-from engine.preflight.memory import this_machine
-from engine.serving.engine import State, Status
-from engine.serving.model_presets import resolved
-from engine.serving.swap import Swap
+from engine import (
+    DRAFTER_WORDS,
+    Busy,
+    EngineConfig,
+    EngineError,
+    FitLevel,
+    Report,
+    State,
+    Status,
+    Swap,
+    check_config,
+    resolve_preset,
+    this_machine,
+)
 from ui.chat.handlers import Handlers
 from ui.eta import Pace
 from ui.html.render import both
@@ -121,7 +127,7 @@ class Models:
             return
         visitor.checking = True
         try:
-            report = await asyncio.to_thread(partial(check, config, beside_mib=self._held_mib()))
+            report = await asyncio.to_thread(partial(check_config, config, beside_mib=self._held_mib()))
             if visitor.number != number or not visitor.checking:
                 return  # called off, or another one was asked for
             visitor.card = models.card(report)
@@ -146,7 +152,7 @@ class Models:
         except EngineError as error:
             return both("models.refusal", message=str(error))
         target = report.target.name if report.target else config.target
-        named = report.drafter is not None and resolved(config).drafter not in DRAFTER_WORDS
+        named = report.drafter is not None and resolve_preset(config).drafter not in DRAFTER_WORDS
         who = models.called(target, report.drafter.name if report.drafter and named else "")
         self._begun = begun = Begun(swap, session, who, time.monotonic())
         self._pace = Pace()

@@ -9,8 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from engine.config import DRAFTER_WORDS
-from engine.serving.model_presets import MODEL_PRESETS
+from engine import DRAFTER_WORDS, MODEL_PRESETS
 from ui.controls import Options
 
 MOST_LISTED = 100

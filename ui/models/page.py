@@ -6,14 +6,24 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from engine.config import COMPUTE, DEVICES, DRAFTER_WORDS, QUANTS, EngineConfig
-from engine.preflight.check import Report
-from engine.preflight.diagnostics import Diagnostic, FitLevel, worst_first
-from engine.preflight.memory import Machine
-from engine.preflight.model_info import ModelInfo
-from engine.serving.model_presets import MODEL_PRESETS, ModelPreset
-from engine.serving.served_pair import Facts
-from engine.serving.swap import SwapPhase, SwapStatus
+from engine import (
+    COMPUTE,
+    DEVICES,
+    DRAFTER_WORDS,
+    MODEL_PRESETS,
+    QUANTS,
+    Diagnostic,
+    EngineConfig,
+    Facts,
+    FitLevel,
+    Machine,
+    ModelInfo,
+    ModelPreset,
+    Report,
+    SwapPhase,
+    SwapStatus,
+    worst_first,
+)
 from ui.controls import Options
 from ui.eta import left
 from ui.html.render import both, icon, name

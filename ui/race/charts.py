@@ -16,8 +16,7 @@ from html import escape
 from itertools import accumulate
 from statistics import fmean
 
-from engine.events import Outcome, Prefilled, Round, RoundKind, TokenDecision
-from engine.stats import Drafts
+from engine import Drafts, Outcome, Prefilled, Round, RoundKind, TokenDecision
 from ui.charts import figures
 from ui.charts.reply import (
     Chart,

@@ -17,11 +17,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from engine.config import Detail
-from engine.errors import EngineError, InvalidParams
-from engine.events import Event, FinishReason, Prefilled
-from engine.serving.race import Race
-from engine.serving.stream import Stream
+from engine import Detail, EngineError, Event, FinishReason, InvalidParams, Prefilled, Race, Stream
 from ui import controls
 from ui import updates as patches
 from ui.chat.handlers import Handlers

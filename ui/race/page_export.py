@@ -10,7 +10,7 @@ import re
 from functools import cache
 from html import escape
 
-from engine.events import Prefilled, Round
+from engine import Prefilled, Round
 from ui.examples import ASSETS
 from ui.html import render
 from ui.inspect.explain import number

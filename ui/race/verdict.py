@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
 
-from engine.config import Rule
-from engine.events import FinishReason, Prefilled, Round, Token
-from engine.stats import Summary
-from engine.stats import ratio as divided
+from engine import FinishReason, Prefilled, Round, Rule, Summary, Token
+from engine import ratio as divided
 from ui.html.panel import uncertainty
 from ui.html.render import both, named, ratio, seconds, speed, times
 from ui.inspect.explain import named as quoted

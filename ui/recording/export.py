@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from json import dumps
 from typing import Any
 
-from engine.events import FinishReason
+from engine import FinishReason
 from ui.html.render import measured_of
 from ui.recording import saved
 from ui.state import Conversation, Reply, Turn

@@ -12,9 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from engine.config import DecodingParams
-from engine.events import Event, Finished, FinishReason
-from engine.serving.served_pair import Facts
+from engine import DecodingParams, Event, Facts, Finished, FinishReason
 from ui.state import About, Phase, Reply, Turn, advance, written_by
 
 CAPACITY = 100

@@ -15,9 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from engine.config import DecodingParams, Detail, Rule, SamplingParams
-from engine.errors import EngineError
-from engine.trace import reply as trace
+from engine import DecodingParams, Detail, EngineError, Rule, SamplingParams, trace
 from ui.state import About, Conversation, Turn, abandon, begin, progress
 
 FORMAT = 1

@@ -23,9 +23,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, NoReturn
 
-from engine.errors import TraceError
-from engine.events import Prefilling
-from engine.trace import reply as trace
+from engine import Prefilling, TraceError, trace
 from engine.trace import untrusted
 from ui.examples import ASSETS
 from ui.html.render import both

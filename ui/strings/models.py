@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.preflight.diagnostics import SENTENCES
+from engine import DIAGNOSTIC_TEXTS
 
 MODELS: dict[str, tuple[str, str]] = {
     "tab.models": ("Models", "模型"),
@@ -323,7 +323,7 @@ CHINESE: dict[str, tuple[str, str]] = {
 FOUND: dict[str, tuple[str, str]] = {
     f"check.{code}{part}": (english, chinese)
     for code, words in CHINESE.items()
-    if (sentence := SENTENCES.get(code))
+    if (sentence := DIAGNOSTIC_TEXTS.get(code))
     for part, english, chinese in zip(("", ".try"), (sentence.message, sentence.advice), words, strict=True)
     if english and chinese
 }

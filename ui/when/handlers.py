@@ -20,10 +20,8 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.errors import Busy, EngineError, InvalidParams, NotReady
-from engine.lab import ExperimentName, Failed, Report, Result, Step, records
-from engine.lab.catalog import DEFAULTS
-from engine.lab.reports import Reports
+from engine import Busy, EngineError, InvalidParams, NotReady
+from engine.lab import DEFAULTS, ExperimentName, Failed, Report, Reports, Result, Step, records
 from ui.chat.handlers import Handlers
 from ui.controls import readable
 from ui.html import render

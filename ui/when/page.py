@@ -12,7 +12,7 @@ from html import escape
 from math import ceil
 from typing import Any
 
-from engine.errors import EngineError
+from engine import EngineError
 from engine.lab import ExperimentName, Result, Step, records
 from ui.charts.reply import table
 from ui.eta import left

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import EngineError
-from engine.train.passages import (
+from engine.train.prompts.passages import (
     LEAST_WORDS,
     MOST_WORDS,
     OWN_REPLIES,

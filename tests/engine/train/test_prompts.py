@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.train import phrasings
-from engine.train.arithmetic import PLAIN, STORIES
-from engine.train.arithmetic import WORDS as SUM_WORDS
-from engine.train.passages import Passage, Pool
-from engine.train.phrases import listed, pick, spoken
-from engine.train.prompts import KINDS, WORDS, TrainingPrompt, follow_up, prompts
-from engine.train.sentences import PATTERNS
-from engine.train.words import wordnet_nouns
+from engine.train.prompts import phrasings
+from engine.train.prompts.arithmetic import PLAIN, STORIES
+from engine.train.prompts.arithmetic import WORDS as SUM_WORDS
+from engine.train.prompts.make import KINDS, WORDS, TrainingPrompt, follow_up, prompts
+from engine.train.prompts.passages import Passage, Pool
+from engine.train.prompts.phrases import listed, pick, spoken
+from engine.train.prompts.sentences import PATTERNS
+from engine.train.prompts.words import wordnet_nouns
 
 BENCHMARK = Path(__file__).parents[4] / "shared" / "data" / "spec_bench_dev.jsonl"
 LEFTOVER = re.compile(r"\{[a-z]\w*\}|\[[^\[\]\n]*\|[^\[\]\n]*\]")
@@ -124,7 +124,7 @@ def test_every_kind_can_be_followed_up(kind: str) -> None:
 
 
 def test_sums_are_about_every_story() -> None:
-    from engine.train.arithmetic import problem
+    from engine.train.prompts.arithmetic import problem
 
     rng = random.Random(0)
     told = {problem(rng) for _ in range(1000)}

@@ -49,7 +49,7 @@ MODEL_PRESETS: tuple[ModelPreset, ...] = (
 BY_NAME = {pair.name: pair for pair in MODEL_PRESETS}
 
 
-def resolved(config: EngineConfig) -> EngineConfig:
+def resolve_preset(config: EngineConfig) -> EngineConfig:
     """The configuration with a pair's name as its target replaced by what it stands for, where nothing else was set.
 
     As the drafter a pair's name stands for that pair's drafter; "embedded" is in both places the default model.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from engine.train.phrases import listed, pick
-from engine.train.words import LISTS
+from engine.train.prompts.phrases import listed, pick
+from engine.train.prompts.words import LISTS
 
 WORDS = {
     **LISTS,

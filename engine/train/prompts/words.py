@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from engine.train.phrases import listed
+from engine.train.prompts.phrases import listed
 
 WORDNET = Path("/usr/share/wordnet/index.noun")
 WORDNET_SHARE = 0.3

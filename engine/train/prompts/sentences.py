@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from engine.train.phrases import listed, pick
+from engine.train.prompts.phrases import listed, pick
 
 GERMAN = listed("""
     Der Bürgermeister von {ort} hat am {tag} {plan} angekündigt; Nach Angaben der Polizei wurde bei dem Unfall in

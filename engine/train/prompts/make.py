@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from engine.train import phrasings
-from engine.train.arithmetic import problem
-from engine.train.passages import Passage, Pool
-from engine.train.phrases import pick
-from engine.train.sentences import composed
-from engine.train.specifics import CODE_WORDS, FACT_WORDS
-from engine.train.words import LISTS, topic, wordnet_nouns
+from engine.train.prompts import phrasings
+from engine.train.prompts.arithmetic import problem
+from engine.train.prompts.passages import Passage, Pool
+from engine.train.prompts.phrases import pick
+from engine.train.prompts.sentences import composed
+from engine.train.prompts.specifics import CODE_WORDS, FACT_WORDS
+from engine.train.prompts.words import LISTS, topic, wordnet_nouns
 
 MOST_WORDS = {"summary": 450, "questions": 350, "several passages": 160, "rewriting": 200, "extraction": 250}
 """Of a passage, by kind, so that prompt and reply stay within what a conversation usually holds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from engine.train.phrases import listed
+from engine.train.prompts.phrases import listed
 
 
 def _snippets(text: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.train.phrases import listed
+from engine.train.prompts.phrases import listed
 
 ADVICE = listed("""
     [I feel|I am] {feeling} [lately|since {day}|because of {topic}]. What [can|should] I do?; How do I get better at

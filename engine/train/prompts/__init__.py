@@ -1,0 +1,1 @@
+"""What users may ask, composed by chance, all our own."""
