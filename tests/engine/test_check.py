@@ -23,7 +23,7 @@ from tokenizers import pre_tokenizers
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.loading.gguf_header import TYPES, read_gguf
-from engine.preflight import check_config as check_module
+from engine.preflight import check as check_module
 from engine.preflight import model_files
 from engine.preflight.check import Report, card, check_config
 from engine.preflight.diagnostics import DIAGNOSTIC_TEXTS, FitLevel, diagnose
@@ -546,7 +546,7 @@ def test_quantising_for_a_gpu_needs_main_memory_for_the_whole(home: Path) -> Non
 
 def test_the_check_needs_no_torch() -> None:
     code = "import sys, engine.preflight.check, engine.loading.model_presets; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check_config=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     paths = sorted(Path(check_module.__file__).parent.rglob("check*.py"))
     assert len(paths) > 1
     for path in paths:

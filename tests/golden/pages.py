@@ -226,7 +226,7 @@ def _models() -> Iterator[Item]:
 
 def _lessons() -> Iterator[Item]:
     """The last that each lesson says, but for the name of what it recorded."""
-    lessons = Lessons(Handlers(ENGINE, controls.Options()))
+    lessons = Lessons(Handlers(ENGINE, controls.Options(), ENGINE))
     for name, example in (("token", 0), ("bound", 0), ("verify", 0), ("drafters", 0), ("drafters", 1)):
         wish = {"key": f"{name} {example}", "name": name, "prompt": "What color is the sun?", "example": example}
         told: dict[str, Any] = {}
