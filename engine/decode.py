@@ -182,7 +182,7 @@ class Reply:
         self.rng = KeyedRng(self.seed, params.rule, native=context.model.native_sampler)
         self.prompt_len = len(prompt)
         self.ids = list(prompt)
-        self.detokeniser = context.tokenizer.detokeniser()
+        self.detokenizer = context.tokenizer.detokenizer()
         self.text: list[str] = []
         self.controller = Controller(params, context.profile)
         self._unpaid_s = 0.0  # seconds of bookkeeping that the next round has to pay for
@@ -329,14 +329,14 @@ class Reply:
         tokens: list[Token] = []
         for token_id, source, raw_prob in zip(token_ids, sources, raw_probs or [None] * len(token_ids), strict=True):
             position = len(self.ids) - self.prompt_len
-            text = self.detokeniser.push(token_id)
+            text = self.detokenizer.push(token_id)
             special = tokenizer.special.get(token_id, "")
             tokens.append(Token(token_id, text, position, source, special, raw_prob))
             self.ids.append(token_id)
             if token_id in tokenizer.stop_ids:
                 break
         if self.end() not in (None, FinishReason.CANCELLED):
-            _add_text(tokens, self.detokeniser.flush())
+            _add_text(tokens, self.detokenizer.flush())
         self.text.extend(token.text for token in tokens)
         return tuple(tokens)
 
@@ -344,7 +344,7 @@ class Reply:
         self, proposal: Proposal, verdict: Verdict, details: Sequence[TokenDetail]
     ) -> tuple[TokenDecision, ...]:
         """The fate of every draft, each described as it would read behind the drafts before it. details: of those tested."""
-        reader: Detokenizer = self.detokeniser.copy()
+        reader: Detokenizer = self.detokenizer.copy()
         decisions: list[TokenDecision] = []
         first = len(self.ids) - self.prompt_len
         for i, token_id in enumerate(proposal.token_ids):

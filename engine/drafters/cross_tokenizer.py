@@ -88,7 +88,7 @@ class CrossTokenizerDrafter:
     def _drafted(self, own_ids: Sequence[int], k: int, room: int) -> list[int]:
         """About k of the target's tokens, from at most `room` of the drafter's own."""
         text, said, drafts = list(own_ids), "", list[int]()
-        reader = self._own.detokeniser()
+        reader = self._own.detokenizer()
         for token_id in text[-2 * LONGEST_CHARACTER :]:  # the drafts stand behind something
             reader.push(token_id)
         while len(drafts) < k and len(text) < len(own_ids) + room:
@@ -122,7 +122,7 @@ class ReplyText:
 
     def _begin(self) -> None:
         self._ids: list[int] = []
-        self._detokeniser = self._written_in.detokeniser()
+        self._detokenizer = self._written_in.detokenizer()
         self._settled: list[int] = []  # ids of the other tokeniser
         self._loose = ""  # the text behind them
 
@@ -131,7 +131,7 @@ class ReplyText:
         if common_prefix(self._ids, ids) < len(self._ids):
             self._begin()
         for token_id in ids[len(self._ids) :]:
-            self._loose += self._detokeniser.push(token_id)
+            self._loose += self._detokenizer.push(token_id)
             if len(self._loose) > SETTLE:
                 end = len(self._loose) - LOOSE
                 space = self._loose.rfind(" ", 1, end)
@@ -153,7 +153,7 @@ def continued(tokenizer: Tokenizer, text: str) -> list[int]:
 
 def ends_inside_character(tokenizer: Tokenizer, ids: Sequence[int]) -> bool:
     """Whether the last token leaves a character open. UTF-8 tells by the last few bytes alone."""
-    reader = tokenizer.detokeniser()
+    reader = tokenizer.detokenizer()
     for token_id in ids[-LONGEST_CHARACTER:]:
         reader.push(token_id)
     return reader.flush() != ""

@@ -18,7 +18,7 @@ from engine.hardware import pick_dtype
 from engine.loading.gguf_rope import speeds
 from engine.loading.loaded import Loaded, chosen, finished
 from engine.loading.source import ModelSource, first_line
-from engine.text.chat_template import compiled_template
+from engine.text.chat_template import compile_template
 from engine.text.tokenizer import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def read_tokenizer(source: ModelSource) -> Tokenizer:
         )
         template = tokens.get("chat_template")
         named = {name: tokens[name] for name in ("bos_token", "eos_token") if tokens.get(name)}
-        render = compiled_template(template, source.name, **named) if template else None
+        render = compile_template(template, source.name, **named) if template else None
         backend = tokenizers.Tokenizer.from_file(str(source.folder / "tokenizer.json"))
         bos = backend.token_to_id(named["bos_token"]) if "bos_token" in named else None
         return build_tokenizer(backend, render, generation["eos_token_id"], bos, config["vocab_size"])

@@ -12,7 +12,7 @@ from jinja2.exceptions import TemplateError
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from engine.errors import LoadError, is_panic
-from engine.text.chat_template import compiled_template
+from engine.text.chat_template import compile_template
 
 Facts = Mapping[str, Any]
 
@@ -72,7 +72,7 @@ def check_roles(facts: Facts, name: str) -> None:
     if "chat_template" not in (about := tokenizer_config(facts)):
         return
     try:
-        compiled_template(about["chat_template"], name)
+        compile_template(about["chat_template"], name)
     except (TemplateError, TypeError) as error:
         raise LoadError(f"The chat template of {name} cannot be read ({error}): choose another file.") from error
 

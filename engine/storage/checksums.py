@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.storage.json_cache import read_record, write_record
 
-SEAL = "seal.json"
+CHECKSUM_FILE = "seal.json"
 CHUNK = 1 << 20
 
 
@@ -20,31 +20,31 @@ def sha256(path: Path) -> str:
 
 
 def write_checksums(folder: Path, names: Iterable[str]) -> None:
-    """Record the files as they are now. Written last and at once, so a seal means that the folder is complete."""
+    """Record the files as they are now. Written last and at once, so the record means that the folder is complete."""
     record = {name: {"sha256": sha256(folder / name), **_stat(folder / name)} for name in names}
-    write_record(folder / SEAL, record)
+    write_record(folder / CHECKSUM_FILE, record)
 
 
 def is_intact(folder: Path, expected: Mapping[str, str] | None = None) -> bool:
-    """Whether every sealed file is what it was. expected: the SHA-256 that files must have had by name.
+    """Whether every file of the record is what it was. expected: the SHA-256 that files must have had by name.
 
     A file of the same size and time of change is trusted; one of another time (a copied cache) is hashed.
     """
     try:
-        record: dict[str, dict[str, Any]] = read_record(folder / SEAL)
+        record: dict[str, dict[str, Any]] = read_record(folder / CHECKSUM_FILE)
         if any(record[name]["sha256"] != digest for name, digest in (expected or {}).items()):
             return False
-        now = {name: _stat(folder / name) for name in record}
-        if any(now[name]["size"] != was["size"] for name, was in record.items()):
+        stats = {name: _stat(folder / name) for name in record}
+        if any(stats[name]["size"] != entry["size"] for name, entry in record.items()):
             return False
-        touched = [name for name, was in record.items() if now[name]["mtime_ns"] != was["mtime_ns"]]
-        if any(sha256(folder / name) != record[name]["sha256"] for name in touched):
+        modified = [name for name, entry in record.items() if stats[name]["mtime_ns"] != entry["mtime_ns"]]
+        if any(sha256(folder / name) != record[name]["sha256"] for name in modified):
             return False
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    if touched:
+    if modified:
         with contextlib.suppress(OSError):  # a read-only cache is hashed at every start, and works
-            write_record(folder / SEAL, {name: was | now[name] for name, was in record.items()})
+            write_record(folder / CHECKSUM_FILE, {name: entry | stats[name] for name, entry in record.items()})
     return bool(record)
 
 

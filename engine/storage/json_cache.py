@@ -29,16 +29,16 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
     os.replace(partial, path)
 
 
-def remember(path: Path, key: str, ask: Callable[[], T], is_answer: Callable[[Any], bool]) -> T:
-    """The answer kept under `key`, or else what `ask` says, which is then kept.
+def remember(path: Path, key: str, compute: Callable[[], T], is_answer: Callable[[Any], bool]) -> T:
+    """The answer kept under `key`, or else what `compute` gives, which is then kept.
 
-    is_answer: whether a value read back can be one; any other is asked for again. Where nothing can be written, every
-    start asks again.
+    is_answer: whether a value read back can be one; any other is computed again. Where nothing can be written, every
+    start computes it again.
     """
-    kept = read_record(path).get(key)
-    if is_answer(kept):
-        return cast(T, kept)
-    answer = ask()
+    cached = read_record(path).get(key)
+    if is_answer(cached):
+        return cast(T, cached)
+    answer = compute()
     with contextlib.suppress(OSError):
         write_record(path, read_record(path) | {key: answer})  # read again: others may have answered meanwhile
     return answer

@@ -16,7 +16,7 @@ from engine.errors import InvalidParams
 from engine.text.tokenizer import Render
 
 
-def compiled_template(source: str, name: str, **tokens: str) -> Render:
+def compile_template(source: str, name: str, **tokens: str) -> Render:
     """A template's render function. tokens: the control tokens that it may name, such as bos_token.
 
     The function raises InvalidParams where the template refuses a conversation; `name` is the model's.

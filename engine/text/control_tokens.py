@@ -23,18 +23,18 @@ class ControlNames:
     are shielded too where they could make up a name together with the template's text.
     """
 
-    def __init__(self, added: Mapping[int, tokenizers.AddedToken]) -> None:
-        self._ids = {token.content: token_id for token_id, token in added.items() if token.content}
+    def __init__(self, token_of_id: Mapping[int, tokenizers.AddedToken]) -> None:
+        self._ids = {token.content: token_id for token_id, token in token_of_id.items() if token.content}
         names = sorted(self._ids, key=len, reverse=True)  # the longest first, as the library matches
-        never = r"(?!)"
-        swallowing = {token.content: token for token in added.values()}
-        self._whole = re.compile("|".join(_name_pattern(swallowing[name]) for name in names) or never)
-        self._begin = re.compile(f"(?=(?:{'|'.join(map(re.escape, names)) or never}))(?s:.)")
+        match_nothing = r"(?!)"
+        token_by_name = {token.content: token for token in token_of_id.values()}
+        self._whole = re.compile("|".join(_name_pattern(token_by_name[name]) for name in names) or match_nothing)
+        self._begin = re.compile(f"(?=(?:{'|'.join(map(re.escape, names)) or match_nothing}))(?s:.)")
         self._tails = tuple({name[i:] for name in names for i in range(1, len(name))})
         self._heads = tuple({name[:i] for name in names for i in range(1, len(name))})
         self._characters = sorted(set("".join(names)))
 
-    def split(self, text: str) -> list[str | int]:
+    def find_names(self, text: str) -> list[str | int]:
         """The text's plain pieces and, between them, the ids of its control tokens."""
         parts: list[str | int] = []
         end = 0
@@ -44,22 +44,22 @@ class ControlNames:
             end = match.end()
         return [*parts, text[end:]]
 
-    def broken(self, text: str) -> list[str]:
+    def split_names(self, text: str) -> list[str]:
         """The text in pieces, of which none holds a whole name."""
-        cuts = [0, *(match.end() for match in self._begin.finditer(text)), len(text)]
-        return [text[begin:end] for begin, end in pairwise(cuts)]
+        boundaries = [0, *(match.end() for match in self._begin.finditer(text)), len(text)]
+        return [text[begin:end] for begin, end in pairwise(boundaries)]
 
     def shield(self, contents: Sequence[str]) -> tuple[list[str], dict[int, str]]:
         """The contents with stand-ins, and the table for `str.translate` that undoes them."""
-        used = set().union(*contents)
-        free = (chr(code) for code in PRIVATE_USE if chr(code) not in used)
-        stand_ins = dict(zip(self._characters, islice(free, len(self._characters)), strict=False))
+        taken_characters = set().union(*contents)
+        free_characters = (chr(code) for code in PRIVATE_USE if chr(code) not in taken_characters)
+        stand_ins = dict(zip(self._characters, islice(free_characters, len(self._characters)), strict=False))
         if len(stand_ins) < len(self._characters):
             raise InvalidParams("content", "the messages use nearly all private-use characters: remove some of them.")
-        shielded = [self._shielded(content, stand_ins) for content in contents]
-        return shielded, {ord(stand_in): char for char, stand_in in stand_ins.items()}
+        shielded_contents = [self._shield_content(content, stand_ins) for content in contents]
+        return shielded_contents, {ord(stand_in): char for char, stand_in in stand_ins.items()}
 
-    def _shielded(self, content: str, stand_ins: Mapping[str, str]) -> str:
+    def _shield_content(self, content: str, stand_ins: Mapping[str, str]) -> str:
         content = self._begin.sub(lambda match: stand_ins[match.group()], content)
         core = content.strip()
         if not core:

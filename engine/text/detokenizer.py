@@ -33,7 +33,7 @@ class Detokenizer(Protocol):
         ...
 
     def copy(self) -> Detokenizer:
-        """An independent detokeniser at the same place, to try tokens that may not stay."""
+        """An independent detokeniser at the same position, to try tokens that may not stay."""
         ...
 
 
@@ -62,19 +62,19 @@ class ByteDetokenizer:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token_id: int) -> str:
-        return self._stripped(self._decoder.decode(self._table.piece(token_id)))
+        return self._strip_leading_spaces(self._decoder.decode(self._table.piece(token_id)))
 
     def flush(self) -> str:
-        text = self._stripped(self._decoder.decode(b"", final=True))
+        text = self._strip_leading_spaces(self._decoder.decode(b"", final=True))
         self._decoder.reset()
         return text
 
     def copy(self) -> ByteDetokenizer:
-        twin = ByteDetokenizer(self._table, self._strip)
-        twin._decoder.setstate(self._decoder.getstate())
-        return twin
+        copy = ByteDetokenizer(self._table, self._strip)
+        copy._decoder.setstate(self._decoder.getstate())
+        return copy
 
-    def _stripped(self, text: str) -> str:
+    def _strip_leading_spaces(self, text: str) -> str:
         while self._strip and text.startswith(" "):
             text, self._strip = text[1:], self._strip - 1
         if text:
@@ -85,35 +85,35 @@ class ByteDetokenizer:
 class WindowDetokenizer:
     """For other decoders: decode the last few tokens with and without the new one, and show the difference."""
 
-    __slots__ = ("_backend", "_ids", "_shown")
+    __slots__ = ("_backend", "_ids", "_shown_count")
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._backend = backend
         self._ids: list[int] = []
-        self._shown = 0  # how many of _ids have had their text shown; they stay as context for the next
+        self._shown_count = 0  # how many of _ids have had their text shown; they stay as context for the next
 
     def push(self, token_id: int) -> str:
         self._ids.append(token_id)
-        text = self._rest()
-        if text.endswith(INCOMPLETE) and len(self._ids) - self._shown < LONGEST_CHARACTER:
+        text = self._new_text()
+        if text.endswith(INCOMPLETE) and len(self._ids) - self._shown_count < LONGEST_CHARACTER:
             return ""
         if text:
-            self._ids = self._ids[self._shown :]
-            self._shown = len(self._ids)
+            self._ids = self._ids[self._shown_count :]
+            self._shown_count = len(self._ids)
         return text
 
     def flush(self) -> str:
-        text = self._rest()
-        self._shown = len(self._ids)
+        text = self._new_text()
+        self._shown_count = len(self._ids)
         return text
 
     def copy(self) -> WindowDetokenizer:
-        twin = WindowDetokenizer(self._backend)
-        twin._ids, twin._shown = list(self._ids), self._shown
-        return twin
+        copy = WindowDetokenizer(self._backend)
+        copy._ids, copy._shown_count = list(self._ids), self._shown_count
+        return copy
 
-    def _rest(self) -> str:
-        return self._decode(self._ids)[len(self._decode(self._ids[: self._shown])) :]
+    def _new_text(self) -> str:
+        return self._decode(self._ids)[len(self._decode(self._ids[: self._shown_count])) :]
 
     def _decode(self, ids: Sequence[int]) -> str:
         return str(self._backend.decode(ids, skip_special_tokens=True))
@@ -128,8 +128,8 @@ def byte_table(
     """
     if backend.decoder is None:
         return None
-    described = json.loads(backend.decoder.__getstate__())
-    steps = described["decoders"] if described["type"] == "Sequence" else [described]
+    description = json.loads(backend.decoder.__getstate__())
+    steps = description["decoders"] if description["type"] == "Sequence" else [description]
     kinds = [step["type"] for step in steps]
     if kinds == ["ByteLevel"]:
         to_bytes, strip = _byte_level, 0
@@ -169,9 +169,9 @@ def _byte_level_alphabet() -> dict[int, str]:
     """For each character that byte-level BPE writes, that of its byte: printable ones stand for themselves, the rest are
     written from U+0100 on. Other characters below that are sent to where no byte is."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    written = {0x100 + i: chr(byte) for i, byte in enumerate(others)}
-    return written | {byte: chr(byte) for byte in printable} | dict.fromkeys(others, "\uffff")
+    unprintable = [byte for byte in range(256) if byte not in printable]
+    substitutes = {0x100 + i: chr(byte) for i, byte in enumerate(unprintable)}
+    return substitutes | {byte: chr(byte) for byte in printable} | dict.fromkeys(unprintable, "\uffff")
 
 
 _ALPHABET = _byte_level_alphabet()

@@ -64,25 +64,25 @@ class Tokenizer:
         contents, undo = self._names.shield([message.content for message in messages])
         turns = [{"role": m.role, "content": content} for m, content in zip(messages, contents, strict=True)]
         ids: list[int] = []
-        for index, part in enumerate(self._names.split(self._render(turns))):
+        for index, part in enumerate(self._names.find_names(self._render(turns))):
             if isinstance(part, int):
                 ids.append(part)
             else:
-                ids += self._piece(part.translate(undo), first=index == 0)
+                ids += self._encode_piece(part.translate(undo), first=index == 0)
         while len(ids) > 1 and ids[0] == ids[1] and ids[:1] == list(self._bos_ids[:1]):
             del ids[0]
         return ids
 
     def encode(self, text: str) -> list[int]:
         """Plain characters only: the name of a control token is spelt out, like any other text."""
-        return self._piece(text, first=True)
+        return self._encode_piece(text, first=True)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of all ids at once, control tokens left out; the same as a detokeniser's pushes and flush."""
-        detokeniser = self.detokeniser()
-        return "".join([*map(detokeniser.push, ids), detokeniser.flush()])
+        detokenizer = self.detokenizer()
+        return "".join([*map(detokenizer.push, ids), detokenizer.flush()])
 
-    def detokeniser(self) -> Detokenizer:
+    def detokenizer(self) -> Detokenizer:
         """A fresh one, for one reply."""
         if self._table is None:
             return WindowDetokenizer(self._backend)
@@ -95,8 +95,8 @@ class Tokenizer:
         """
         if token_id in self.special:
             return "", self.special[token_id]
-        for reader in (pending, self._mid_text()):
-            text = reader.copy().push(token_id) if reader is not None else ""
+        for detokenizer in (pending, self._mid_text_detokenizer()):
+            text = detokenizer.copy().push(token_id) if detokenizer is not None else ""
             if text and INCOMPLETE not in text:
                 return text, ""
         # Behind half a character, or as half a character, it has no text of its own: name its bytes.
@@ -105,7 +105,7 @@ class Tokenizer:
             return text, ""
         return "", " ".join(f"0x{byte:02X}" for byte in piece) or f"#{token_id}"
 
-    def _mid_text(self) -> Detokenizer:
+    def _mid_text_detokenizer(self) -> Detokenizer:
         """A fresh detokeniser that does not take the next token for the beginning of a text."""
         return WindowDetokenizer(self._backend) if self._table is None else ByteDetokenizer(self._table, 0)
 
@@ -114,8 +114,8 @@ class Tokenizer:
 
         One may have more ids behind those: tokens that were added later, or names for the padding of its weights.
         """
-        shared = min(self.vocab_size, other.vocab_size)
-        return self._tokens_below(shared) == other._tokens_below(shared)
+        shared_end = min(self.vocab_size, other.vocab_size)
+        return self._tokens_below(shared_end) == other._tokens_below(shared_end)
 
     def _tokens_below(self, end: int) -> tuple[dict[str, int], dict[int, str]]:
         """Ids by name, and the control tokens among them."""
@@ -123,19 +123,19 @@ class Tokenizer:
         special = {i: name for i, name in self.special.items() if i < end}
         return {name: i for name, i in vocab.items() if i < end}, special
 
-    def _piece(self, text: str, first: bool) -> list[int]:
+    def _encode_piece(self, text: str, first: bool) -> list[int]:
         """Ids of text without control tokens. first: nothing stands before it in the prompt."""
         if not text:
             return []
         if first and self._prepends_space and not text.startswith((" ", "\u2581")):
             text = " " + text
-        ids = self._spelt(text)
+        ids = self._encode_plain(text)
         if self.special.keys().isdisjoint(ids):
             return ids
         # Some models keep control tokens in their ordinary vocabulary, where plain text can hit them.
-        return [token_id for part in self._names.broken(text) for token_id in self._spelt(part)]
+        return [token_id for part in self._names.split_names(text) for token_id in self._encode_plain(part)]
 
-    def _spelt(self, text: str) -> list[int]:
+    def _encode_plain(self, text: str) -> list[int]:
         return list(self._backend.encode(text, add_special_tokens=False).ids)
 
 
@@ -155,8 +155,8 @@ def build_tokenizer(
     backend.no_padding()
     bos_ids = backend.encode("", add_special_tokens=True).ids[:1] if bos_id is None else [bos_id]
     backend.encode_special_tokens = True  # control tokens are found by ControlNames, never by the library
-    added = {i: token for i, token in backend.get_added_tokens_decoder().items() if token.special}
-    special = {i: token.content for i, token in added.items()}
+    control_tokens = {i: token for i, token in backend.get_added_tokens_decoder().items() if token.special}
+    special = {i: token.content for i, token in control_tokens.items()}
     vocab = backend.get_vocab(with_added_tokens=True)
     vocab_size = max(vocab.values(), default=-1) + 1
     if rows is not None:
@@ -169,7 +169,7 @@ def build_tokenizer(
         special=MappingProxyType(special),
         fallback_note=NO_TEMPLATE if render is None else "" if takes_system else NO_SYSTEM,
         _backend=backend,
-        _names=ControlNames(added),
+        _names=ControlNames(control_tokens),
         _table=byte_table(backend, vocab, vocab_size, special),
         _bos_ids=tuple(bos_ids),
         _prepends_space=_take_over_first_space(backend),
@@ -181,15 +181,15 @@ def build_tokenizer(
 def _take_over_first_space(backend: tokenizers.Tokenizer) -> bool:
     """Whether the tokeniser puts a space before the first word of a whole text, and only there.
 
-    The library cannot know which of our pieces is the first, so it stops doing it and `_piece` does.
+    The library cannot know which of our pieces is the first, so it stops doing it and `_encode_piece` does.
     """
     if backend.pre_tokenizer is None:
         return False
-    described = json.loads(backend.pre_tokenizer.__getstate__())
-    if described.get("prepend_scheme") != "first":
+    description = json.loads(backend.pre_tokenizer.__getstate__())
+    if description.get("prepend_scheme") != "first":
         return False
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(
-        replacement=described["replacement"], prepend_scheme="never", split=described["split"]
+        replacement=description["replacement"], prepend_scheme="never", split=description["split"]
     )
     return True
 

@@ -88,7 +88,7 @@ def rounds_of(events: list[Event]) -> list[Round]:
 
 def primed(tokenizer: Tokenizer, ids: list[int]) -> str:
     """The text of ids in the midst of a text."""
-    reader = tokenizer.detokeniser()
+    reader = tokenizer.detokenizer()
     for token_id in tokenizer.encode("a"):
         reader.push(token_id)
     return "".join([*map(reader.push, ids), reader.flush()])
@@ -119,11 +119,11 @@ def test_a_reply_is_read_in_other_tokens_as_the_same_text(target: str, own: str,
     ids = continued(ALL[target], text)
     reading = ReplyText(ALL[target], ALL[own])
     for cut in sorted(data.draw(st.lists(st.integers(0, len(ids)), max_size=5))):
-        partly = ALL[target].detokeniser()
+        partly = ALL[target].detokenizer()
         expected = "".join(map(partly.push, ids[:cut]))
         assert primed(ALL[own], reading.read(ids[:cut])) == expected
     assert reading.read(ids) == reading.read(ids)
-    assert primed(ALL[own], reading.read(ids)) == "".join(map(ALL[target].detokeniser().push, ids))
+    assert primed(ALL[own], reading.read(ids)) == "".join(map(ALL[target].detokenizer().push, ids))
 
 
 def test_reading_on_gives_the_ids_of_reading_at_once_and_another_reply_begins_anew() -> None:
@@ -141,7 +141,7 @@ def test_reading_on_gives_the_ids_of_reading_at_once_and_another_reply_begins_an
 @given(st.text(max_size=10), st.integers(0, 40))
 def test_an_open_character_is_noticed_wherever_it_is_cut(text: str, cut: int) -> None:
     ids = BYTE_LEVEL.encode(text)[:cut]
-    reader = BYTE_LEVEL.detokeniser()
+    reader = BYTE_LEVEL.detokenizer()
     whole = "".join(map(reader.push, ids))
     assert ends_inside_character(BYTE_LEVEL, ids) == (reader.flush() != "")
     assert text.startswith(whole)

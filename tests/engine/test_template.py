@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from engine.errors import InvalidParams
-from engine.text.chat_template import compiled_template
+from engine.text.chat_template import compile_template
 
 TURNS = [{"role": "system", "content": "Sei nett <b> & 你好"}, {"role": "user", "content": "Hi"}]
 
@@ -26,7 +26,7 @@ def test_what_templates_may_use_means_what_it_means_to_transformers(source: str)
     from transformers.utils.chat_template_utils import render_jinja_template
 
     [theirs], _ = render_jinja_template([TURNS], chat_template=source, add_generation_prompt=True, bos_token="<s>")
-    assert compiled_template(source, "m", bos_token="<s>")(TURNS) == theirs
+    assert compile_template(source, "m", bos_token="<s>")(TURNS) == theirs
     assert theirs.strip() not in ("", str(datetime.now().year))
 
 
@@ -42,4 +42,4 @@ def test_what_templates_may_use_means_what_it_means_to_transformers(source: str)
 )
 def test_a_template_that_fails_refuses_the_conversation(source: str) -> None:
     with pytest.raises(InvalidParams, match="The chat template of m refuses this conversation"):
-        compiled_template(source, "m")(TURNS)
+        compile_template(source, "m")(TURNS)

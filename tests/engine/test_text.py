@@ -37,7 +37,7 @@ HARD = [
 
 
 def streamed(tokenizer: OurTokenizer, ids: list[int]) -> list[str]:
-    reader = tokenizer.detokeniser()
+    reader = tokenizer.detokenizer()
     return [*map(reader.push, ids), reader.flush()]
 
 
@@ -96,14 +96,14 @@ def test_words_of_other_kinds_keep_their_spaces() -> None:
 
 def test_a_reply_cut_inside_a_character_ends_with_one_replacement_once() -> None:
     ids = BYTE_LEVEL.encode("龘")
-    reader = BYTE_LEVEL.detokeniser()
+    reader = BYTE_LEVEL.detokenizer()
     assert [reader.push(i) for i in ids[:-1]] == [""] * (len(ids) - 1)
     assert (reader.flush(), reader.flush()) == ("\ufffd", "")
 
 
 def test_a_copy_goes_its_own_way() -> None:
     first, *rest = BYTE_LEVEL.encode("龘")
-    reader = BYTE_LEVEL.detokeniser()
+    reader = BYTE_LEVEL.detokenizer()
     reader.push(first)
     twin = reader.copy()
     assert "".join(map(twin.push, rest)) == "龘"
@@ -121,7 +121,7 @@ def test_only_the_beginning_of_a_text_loses_the_extra_space() -> None:
 
 
 def test_describe_names_control_tokens_and_fragments() -> None:
-    reader = BYTE_LEVEL.detokeniser()
+    reader = BYTE_LEVEL.detokenizer()
     first, second, *_ = BYTE_LEVEL.encode("龘")
     assert BYTE_LEVEL.describe(2, reader) == ("", "<|im_end|>")
     assert BYTE_LEVEL.describe(first, reader) == ("", "0xE9")
@@ -135,7 +135,7 @@ def test_describe_names_control_tokens_and_fragments() -> None:
 def test_describe_reads_a_token_as_in_the_midst_of_a_text() -> None:
     he = BYTE_FALLBACK.encode("he")[0]
     assert BYTE_FALLBACK.describe(he, None) == (" he", "")
-    assert BYTE_FALLBACK.describe(he, BYTE_FALLBACK.detokeniser()) == ("he", "")
+    assert BYTE_FALLBACK.describe(he, BYTE_FALLBACK.detokenizer()) == ("he", "")
     assert BYTE_LEVEL.describe(BYTE_LEVEL.vocab_size + 1, None) == ("", f"#{BYTE_LEVEL.vocab_size + 1}")
 
 
