@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.errors import LoadError
 from engine.heads.eagle3 import FIRST, HeadConfig, Weights, feature_norms, fed
 from engine.kernels.build import Kernels, NativeLayer, NativeLinear, NativeRow, NativeShape
-from engine.kernels.packing import GROUP, LANES, Array, interleaved, quantised, tiles
+from engine.kernels.packing import GROUP, LANES, Array, interleave_tiles, pack_tiles, quantise
 from engine.networks.kv_cache import BLOCK, KVCache
 from engine.networks.model import PREFILL_CHUNK
 from engine.networks.rope import rope_tables
@@ -51,7 +51,7 @@ class NativeHead:
         self._fc = self._linear("fc", weights["fc.weight"])
         self._lm_head = self._linear("lm_head", weights["lm_head.weight"])
         self._norm = self._vector(weights["norm.weight"])
-        both = interleaved(_tiles(gate, BITS["gate_up"]), _tiles(up, BITS["gate_up"]))
+        both = interleave_tiles(_tiles(gate, BITS["gate_up"]), _tiles(up, BITS["gate_up"]))
         self._layers = (NativeLayer * 1)(
             NativeLayer(
                 attention_norm=self._vector(weights[f"{FIRST}input_layernorm.weight"]),
@@ -150,4 +150,4 @@ def _product_bytes(rows: int, inputs: int) -> int:
 
 
 def _tiles(weight: Tensor, bits: int) -> Array:
-    return np.ascontiguousarray(tiles(quantised(weight.float().numpy(), bits)))
+    return np.ascontiguousarray(pack_tiles(quantise(weight.float().numpy(), bits)))

@@ -91,7 +91,7 @@ class Kernels:
     key: str
 
 
-class NoKernels(Exception):
+class KernelsUnavailable(Exception):
     """Why there are no native kernels here, as the end of a sentence."""
 
 
@@ -99,29 +99,29 @@ class NoKernels(Exception):
 def kernels() -> Kernels | str:
     """The kernels, built if need be; or why there are none, as the end of a sentence."""
     try:
-        compiler = _compiler()
-        key = _key(compiler)
-        return _load(_built(compiler, key), key)
-    except NoKernels as reason:
+        compiler = _find_compiler()
+        key = _cache_key(compiler)
+        return _load_library(_build_library(compiler, key), key)
+    except KernelsUnavailable as reason:
         return str(reason)
     except OSError as error:
         return f"the compiled kernels could not be loaded ({error})"
 
 
-def _compiler() -> str:
-    wanted = os.environ.get("CXX")
-    found = next(filter(None, map(shutil.which, [wanted] if wanted else COMPILERS)), None)
-    if found is None:
-        raise NoKernels("there is no C++ compiler here (install g++ for about four times the speed)")
-    return found
+def _find_compiler() -> str:
+    setting = os.environ.get("CXX")
+    compiler = next(filter(None, map(shutil.which, [setting] if setting else COMPILERS)), None)
+    if compiler is None:
+        raise KernelsUnavailable("there is no C++ compiler here (install g++ for about four times the speed)")
+    return compiler
 
 
-def _key(compiler: str) -> str:
+def _cache_key(compiler: str) -> str:
     """Changes with the source, the flags, the compiler and the processor, for which -march=native builds."""
     try:
         version = subprocess.run([compiler, "--version"], capture_output=True, timeout=30, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoKernels(f"the compiler {compiler} does not answer ({error})") from error
+        raise KernelsUnavailable(f"the compiler {compiler} does not answer ({error})") from error
     parts = [SOURCE.read_bytes(), repr(_flags()).encode(), version, processor().encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
@@ -130,33 +130,35 @@ def _flags() -> tuple[str, ...]:
     """torch brings an OpenMP of its own; two of them would spin against each other, so we link to that one."""
     import torch
 
-    home = Path(torch.__file__).parent
-    bundled = sorted([*(home / "lib").glob("libgomp*.so*"), *home.with_name("torch.libs").glob("libgomp*.so*")])
-    return (*FLAGS, "-Wl,--as-needed", str(bundled[0])) if bundled else FLAGS
+    torch_folder = Path(torch.__file__).parent
+    openmp_libraries = sorted(
+        [*(torch_folder / "lib").glob("libgomp*.so*"), *torch_folder.with_name("torch.libs").glob("libgomp*.so*")]
+    )
+    return (*FLAGS, "-Wl,--as-needed", str(openmp_libraries[0])) if openmp_libraries else FLAGS
 
 
-def _built(compiler: str, key: str) -> Path:
+def _build_library(compiler: str, key: str) -> Path:
     """The compiled file in the cache folder; in a temporary folder where the cache cannot be written to."""
     try:
         folder = cache_folder() / "native"
         folder.mkdir(parents=True, exist_ok=True)
-        if (found := _whole(folder, key)) is not None:
-            return found
+        if (library := _find_intact(folder, key)) is not None:
+            return library
         with FileLock(folder / f"kernels-{key}.lock", timeout=LOCK_LIMIT_S):  # another may build it while we wait
-            return _whole(folder, key) or _make(compiler, folder, key)
+            return _find_intact(folder, key) or _compile_into(compiler, folder, key)
     except Timeout as error:
-        raise NoKernels("another process has been compiling the kernels for minutes") from error
+        raise KernelsUnavailable("another process has been compiling the kernels for minutes") from error
     except (LoadError, OSError) as error:
         log.info("kernels are compiled in a temporary folder, since the cache cannot be used: %s", error)
-        return _make(compiler, Path(tempfile.mkdtemp(prefix="greenlight-")), key)
+        return _compile_into(compiler, Path(tempfile.mkdtemp(prefix="greenlight-")), key)
 
 
-def _whole(folder: Path, key: str) -> Path | None:
+def _find_intact(folder: Path, key: str) -> Path | None:
     """A file built before, if it is still what its name says: loading one that was cut short would end this process."""
     return next((path for path in folder.glob(f"kernels-{key}-*.so") if path.stem.endswith(sha256(path)[:16])), None)
 
 
-def _make(compiler: str, folder: Path, key: str) -> Path:
+def _compile_into(compiler: str, folder: Path, key: str) -> Path:
     """Compiled under another name; the last one ends in the beginning of the file's own SHA-256."""
     partial = folder / f"kernels-{key}.{os.getpid()}"
     try:
@@ -169,16 +171,16 @@ def _make(compiler: str, folder: Path, key: str) -> Path:
 def _compile(compiler: str, target: Path) -> None:
     command = [compiler, *FLAGS, "-o", str(target), str(SOURCE), *_flags()[len(FLAGS) :]]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoKernels(f"the kernels could not be compiled ({error})") from error
-    if done.returncode != 0:
-        log.warning("compiling the kernels failed:\n%s", done.stderr)
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise NoKernels(f"the kernels could not be compiled ({last})")
+        raise KernelsUnavailable(f"the kernels could not be compiled ({error})") from error
+    if process.returncode != 0:
+        log.warning("compiling the kernels failed:\n%s", process.stderr)
+        last_line = (process.stderr.strip().splitlines() or ["no message"])[-1]
+        raise KernelsUnavailable(f"the kernels could not be compiled ({last_line})")
 
 
-def _load(path: Path, key: str) -> Kernels:
+def _load_library(path: Path, key: str) -> Kernels:
     library = ctypes.CDLL(str(path))
     for name, (result, arguments) in SIGNATURES.items():
         function = getattr(library, name)

@@ -34,7 +34,9 @@ class NativeSampler:
 
     def raw_probs(self, logits: Tensor, rows: Sequence[int], ids: Sequence[int]) -> list[float]:
         """See `sampling.raw_probs`; the rows must rise. To about six digits."""
-        count, whole = len(ids), logits.contiguous()
-        wanted, out = (ctypes.c_int32 * count), (ctypes.c_double * count)()
-        self._library.gl_raw_probs(whole.data_ptr(), logits.shape[1], count, wanted(*rows), wanted(*ids), out)
+        count, contiguous_logits = len(ids), logits.contiguous()
+        index_array, out = (ctypes.c_int32 * count), (ctypes.c_double * count)()
+        self._library.gl_raw_probs(
+            contiguous_logits.data_ptr(), logits.shape[1], count, index_array(*rows), index_array(*ids), out
+        )
         return list(out)

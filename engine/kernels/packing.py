@@ -36,7 +36,7 @@ class Blocks:
     scale: Array
     minimum: Array | None
 
-    def dequantised(self) -> Array:
+    def dequantise(self) -> Array:
         """float32 [outputs, inputs]."""
         groups = self.quants.reshape(*self.scale.shape, GROUP).astype(np.float32)
         weights = groups * self.scale[..., None].astype(np.float32)
@@ -56,31 +56,31 @@ def read_blocks(kind: str, data: Array) -> Blocks | None:
     rows = len(data)
     size = {"Q4_0": 18, "Q4_1": 20, "Q8_0": 34}[kind]
     blocks = np.ascontiguousarray(data).reshape(rows, -1, size)
-    scale = _halves(blocks[:, :, :2])
+    scale = _view_float16(blocks[:, :, :2])
     if kind == "Q8_0":
         return Blocks(8, blocks[:, :, 2:].view(np.int8).reshape(rows, -1), scale, None)
-    packed = blocks[:, :, size - 16 :]
-    quants = np.concatenate([packed & 15, packed >> 4], axis=-1).reshape(rows, -1)
-    minimum = _halves(blocks[:, :, 2:4]) if kind == "Q4_1" else (scale * np.float16(-8)).astype(np.float16)
+    nibbles = blocks[:, :, size - 16 :]
+    quants = np.concatenate([nibbles & 15, nibbles >> 4], axis=-1).reshape(rows, -1)
+    minimum = _view_float16(blocks[:, :, 2:4]) if kind == "Q4_1" else (scale * np.float16(-8)).astype(np.float16)
     return Blocks(4, quants, scale, minimum)
 
 
-def quantised(weight: Array, bits: int) -> Blocks:
+def quantise(weight: Array, bits: int) -> Blocks:
     """float32 [outputs, inputs] rounded as GGUF's Q4_1 (bits 4) or Q8_0 (bits 8) round."""
     from gguf import GGMLQuantizationType as Kind
     from gguf.quants import quantize
 
     name = {4: "Q4_1", 8: "Q8_0"}[bits]
-    found = read_blocks(name, quantize(np.ascontiguousarray(weight, dtype=np.float32), Kind[name]))
-    assert found is not None
-    return found
+    blocks = read_blocks(name, quantize(np.ascontiguousarray(weight, dtype=np.float32), Kind[name]))
+    assert blocks is not None
+    return blocks
 
 
-def _halves(data: Array) -> Array:
+def _view_float16(data: Array) -> Array:
     return np.ascontiguousarray(data).view(np.float16)[..., 0]
 
 
-def joined(parts: list[Blocks]) -> Blocks:
+def concatenate(parts: list[Blocks]) -> Blocks:
     """Several matrices over the same inputs as one, their outputs one after the other."""
     minima = [part.minimum for part in parts if part.minimum is not None]
     return Blocks(
@@ -91,13 +91,13 @@ def joined(parts: list[Blocks]) -> Blocks:
     )
 
 
-def rows(blocks: Blocks, which: Array | slice) -> Blocks:
+def select_rows(blocks: Blocks, indices: Array | slice) -> Blocks:
     """Some outputs of a matrix, in the order asked for."""
-    minimum = None if blocks.minimum is None else blocks.minimum[which]
-    return Blocks(blocks.bits, blocks.quants[which], blocks.scale[which], minimum)
+    minimum = None if blocks.minimum is None else blocks.minimum[indices]
+    return Blocks(blocks.bits, blocks.quants[indices], blocks.scale[indices], minimum)
 
 
-def tiles(blocks: Blocks) -> Array:
+def pack_tiles(blocks: Blocks) -> Array:
     """uint8 [outputs / 16, inputs / 32, TILE_BYTES]: see the top of kernels/kernels.cpp. Raises ValueError for other sizes."""
     outputs, inputs = blocks.quants.shape
     if outputs % LANES or inputs % GROUP:
@@ -105,55 +105,57 @@ def tiles(blocks: Blocks) -> Array:
     shape = (outputs // LANES, LANES, inputs // GROUP)
     if blocks.bits == 4:
         # [block, lane, group, pair, half, 4] -> [block, group, pair, lane, 4], both halves of a pair in one byte
-        parts = blocks.quants.reshape(*shape, 4, 2, 4).transpose(0, 2, 3, 4, 1, 5)
-        quants = parts[:, :, :, 0] | (parts[:, :, :, 1] << 4)
+        nibbles = blocks.quants.reshape(*shape, 4, 2, 4).transpose(0, 2, 3, 4, 1, 5)
+        quants = nibbles[:, :, :, 0] | (nibbles[:, :, :, 1] << 4)
     else:
         quants = blocks.quants.reshape(*shape, 8, 4).transpose(0, 2, 3, 1, 4)
-    pieces = [np.ascontiguousarray(quants).reshape(shape[0], shape[2], -1).view(np.uint8)]
-    for numbers in (blocks.scale, blocks.minimum):
-        if numbers is not None:
-            pieces.append(np.ascontiguousarray(numbers.reshape(shape).transpose(0, 2, 1)).view(np.uint8))
-    return np.concatenate(pieces, axis=-1)
+    sections = [np.ascontiguousarray(quants).reshape(shape[0], shape[2], -1).view(np.uint8)]
+    for float16_values in (blocks.scale, blocks.minimum):
+        if float16_values is not None:
+            sections.append(np.ascontiguousarray(float16_values.reshape(shape).transpose(0, 2, 1)).view(np.uint8))
+    return np.concatenate(sections, axis=-1)
 
 
-def untiled(packed: Array) -> Blocks:
-    """What `tiles` was given, to the number. Raises ValueError where `packed` is not tiles."""
-    bits = next((bits for bits, size in TILE_BYTES.items() if packed.ndim == 3 and packed.shape[-1] == size), 0)
+def unpack_tiles(tiles: Array) -> Blocks:
+    """What `pack_tiles` was given, to the number. Raises ValueError where `tiles` are none."""
+    bits = next((bits for bits, size in TILE_BYTES.items() if tiles.ndim == 3 and tiles.shape[-1] == size), 0)
     if not bits:
-        raise ValueError(f"an array of shape {packed.shape} holds no tiles")
-    blocks, groups = packed.shape[:2]
+        raise ValueError(f"an array of shape {tiles.shape} holds no tiles")
+    blocks, groups = tiles.shape[:2]
     size = LANES * GROUP * bits // 8
     if bits == 4:
-        pairs = packed[:, :, :size].reshape(blocks, groups, 4, 1, LANES, 4)
+        pairs = tiles[:, :, :size].reshape(blocks, groups, 4, 1, LANES, 4)
         halves = np.concatenate([pairs & 15, pairs >> 4], axis=3)  # [block, group, pair, half, lane, 4]
         quants = halves.transpose(0, 4, 1, 2, 3, 5)
     else:
-        quants = packed[:, :, :size].view(np.int8).reshape(blocks, groups, 8, LANES, 4).transpose(0, 3, 1, 2, 4)
-    numbers = np.ascontiguousarray(packed[:, :, size:]).view(np.float16).reshape(blocks, groups, -1, LANES)
-    scale, *minimum = (numbers[:, :, i].transpose(0, 2, 1).reshape(-1, groups) for i in range(numbers.shape[2]))
+        quants = tiles[:, :, :size].view(np.int8).reshape(blocks, groups, 8, LANES, 4).transpose(0, 3, 1, 2, 4)
+    float16_values = np.ascontiguousarray(tiles[:, :, size:]).view(np.float16).reshape(blocks, groups, -1, LANES)
+    scale, *minimum = (
+        float16_values[:, :, i].transpose(0, 2, 1).reshape(-1, groups) for i in range(float16_values.shape[2])
+    )
     return Blocks(bits, quants.reshape(blocks * LANES, -1), scale, minimum[0] if minimum else None)
 
 
-def interleaved(first: Array, second: Array) -> Array:
+def interleave_tiles(first: Array, second: Array) -> Array:
     """Tiles of two matrices, a block of 16 outputs of each in turn: gate and up meet in one pass over a row."""
     return np.ascontiguousarray(np.stack([first, second], axis=1).reshape(-1, *first.shape[1:]))
 
 
-def separated(both: Array) -> tuple[Array, Array]:
-    """The tiles that `interleaved` was given."""
-    pairs = both.reshape(-1, 2, *both.shape[1:])
+def deinterleave_tiles(tiles: Array) -> tuple[Array, Array]:
+    """The tiles that `interleave_tiles` was given."""
+    pairs = tiles.reshape(-1, 2, *tiles.shape[1:])
     return pairs[:, 0], pairs[:, 1]
 
 
 # The twin: what the kernels compute, in a few lines that can be read, and that tests compare with to the integer.
 
 
-def rounded(x: Array) -> tuple[Array, Array]:
+def quantise_activations(x: Array) -> tuple[Array, Array]:
     """Activations float32 [rows, inputs] -> (int8 quants [rows, inputs / 32, 32], float32 step [rows, inputs / 32])."""
     groups = np.ascontiguousarray(x, dtype=np.float32).reshape(len(x), -1, GROUP)
     step = np.abs(groups).max(-1) / np.float32(127)
-    inverse = np.divide(np.float32(1), step, out=np.zeros_like(step), where=step > 0)
-    return np.rint(groups * inverse[..., None]).astype(np.int8), step
+    inverse_step = np.divide(np.float32(1), step, out=np.zeros_like(step), where=step > 0)
+    return np.rint(groups * inverse_step[..., None]).astype(np.int8), step
 
 
 def integer_sums(blocks: Blocks, quants: Array) -> Array:
@@ -164,7 +166,7 @@ def integer_sums(blocks: Blocks, quants: Array) -> Array:
 
 def multiply(blocks: Blocks, x: Array) -> Array:
     """x [rows, inputs] times the weights, float64 [rows, outputs], with activations rounded as the kernels round them."""
-    quants, step = rounded(x)
+    quants, step = quantise_activations(x)
     total = integer_sums(blocks, quants) * blocks.scale.astype(np.float64) * step[:, None, :]
     if blocks.minimum is not None:
         total += blocks.minimum.astype(np.float64) * (step * quants.sum(-1, dtype=np.int64))[:, None, :]

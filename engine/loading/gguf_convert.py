@@ -214,7 +214,7 @@ def _write_tiles(gguf: Path, header: GgufHeader, config: Config, folder: Path, p
     """One entry a packed matrix, queries, keys and values joined, gate and up interleaved; vectors as they are."""
     from safetensors.numpy import save_file
 
-    from engine.kernels.packing import interleaved, joined, read_blocks, tiles
+    from engine.kernels.packing import concatenate, interleave_tiles, pack_tiles, read_blocks
 
     found = {tensor.name: tensor for tensor in header.tensors if tensor.name != ROTATION}
     arrays = {name: values(gguf, found.pop(name))[0] for name, tensor in list(found.items()) if len(tensor.shape) == 1}
@@ -229,13 +229,13 @@ def _write_tiles(gguf: Path, header: GgufHeader, config: Config, folder: Path, p
     layers = config["num_hidden_layers"]
     for n in range(layers):
         at = f"blk.{n}."
-        arrays[f"{at}qkv"] = tiles(joined([blocks(f"{at}attn_{kind}") for kind in "qkv"]))
-        arrays[f"{at}out"] = tiles(blocks(f"{at}attn_output"))
-        gate, up = (tiles(blocks(f"{at}ffn_{kind}")) for kind in ("gate", "up"))
-        arrays[f"{at}gate_up"] = interleaved(gate, up)
-        arrays[f"{at}down"] = tiles(blocks(f"{at}ffn_down"))
+        arrays[f"{at}qkv"] = pack_tiles(concatenate([blocks(f"{at}attn_{kind}") for kind in "qkv"]))
+        arrays[f"{at}out"] = pack_tiles(blocks(f"{at}attn_output"))
+        gate, up = (pack_tiles(blocks(f"{at}ffn_{kind}")) for kind in ("gate", "up"))
+        arrays[f"{at}gate_up"] = interleave_tiles(gate, up)
+        arrays[f"{at}down"] = pack_tiles(blocks(f"{at}ffn_down"))
         progress("convert", (n + 1) / (layers + 1))
-    arrays |= {name: tiles(blocks(name)) for name in [name.removesuffix(".weight") for name in found]}
+    arrays |= {name: pack_tiles(blocks(name)) for name in [name.removesuffix(".weight") for name in found]}
     save_file(arrays, folder / "tiles.safetensors")
 
 
@@ -265,19 +265,19 @@ def read_tiles(folder: Path) -> tuple[dict[str, Blocks], dict[str, np.ndarray[An
 
 def _unpacked(kind: str, array: np.ndarray[Any, Any], config: dict[str, Any]) -> dict[str, Blocks]:
     """An entry that `_write_tiles` wrote, as the matrices that it was made of, by GGUF's name."""
-    from engine.kernels.packing import rows, separated, untiled
+    from engine.kernels.packing import deinterleave_tiles, select_rows, unpack_tiles
 
     if kind == "gate_up":
-        return dict(zip(("ffn_gate", "ffn_up"), map(untiled, separated(array)), strict=True))
+        return dict(zip(("ffn_gate", "ffn_up"), map(unpack_tiles, deinterleave_tiles(array)), strict=True))
     if kind != "qkv":
-        return {{"out": "attn_output", "down": "ffn_down"}.get(kind, kind): untiled(array)}
+        return {{"out": "attn_output", "down": "ffn_down"}.get(kind, kind): unpack_tiles(array)}
     heads, kv_heads, dim = (config[name] for name in ("num_attention_heads", "num_key_value_heads", "head_dim"))
-    both, where = untiled(array), np.arange((heads + 2 * kv_heads) * dim)
+    both, where = unpack_tiles(array), np.arange((heads + 2 * kv_heads) * dim)
     query, key, value = np.split(where, [heads * dim, (heads + kv_heads) * dim])
     if config["model_type"] == "llama":
         query, key = unpermuted(query, heads), unpermuted(key, kv_heads)
     which = {"attn_q": query, "attn_k": key, "attn_v": value}
-    return {part: rows(both, order) for part, order in which.items()}
+    return {part: select_rows(both, order) for part, order in which.items()}
 
 
 def unpermuted(array: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:

@@ -176,7 +176,7 @@ Builder = Callable[[Weight, Tensor | None], Linear]
 
 def values(weight: Weight) -> Tensor:
     """The matrix in floats: float32 from a GGUF's quants."""
-    return torch.from_numpy(weight.dequantised()) if isinstance(weight, Blocks) else weight
+    return torch.from_numpy(weight.dequantise()) if isinstance(weight, Blocks) else weight
 
 
 def _dense(name: str) -> Builder:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import LoadError
-from engine.kernels.packing import Blocks, joined, rows
+from engine.kernels.packing import Blocks, concatenate, select_rows
 from engine.networks.attention import Span, feature_layers, keep_features
 from engine.networks.devices import moved
 from engine.networks.linear import Builder, Dense, Linear, Weight
@@ -152,7 +152,7 @@ class LeanLlama:
     def embedded(self, token_ids: Tensor) -> Tensor:
         """[n, hidden], in the number format of the hidden states."""
         if isinstance(self._embedding, Blocks):
-            return torch.from_numpy(rows(self._embedding, token_ids.numpy()).dequantised()).to(self._dtype)
+            return torch.from_numpy(select_rows(self._embedding, token_ids.numpy()).dequantise()).to(self._dtype)
         return self._embedding[token_ids].to(self._dtype)
 
     def _rotation(self, positions: Tensor, end: int) -> tuple[Tensor, Tensor]:
@@ -266,6 +266,6 @@ def _joined(matrices: list[Weight]) -> Weight:
     """Several matrices over the same inputs as one, their outputs one after the other."""
     blocks = [matrix for matrix in matrices if isinstance(matrix, Blocks)]
     if len(blocks) == len(matrices):
-        return joined(blocks)
+        return concatenate(blocks)
     tensors = [matrix for matrix in matrices if isinstance(matrix, Tensor)]
     return tensors[0] if len(tensors) == 1 else torch.cat(tensors)

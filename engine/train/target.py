@@ -54,7 +54,7 @@ def _tensors(place: ModelSource, wanted: Any) -> dict[str, Tensor]:
         from engine.loading.gguf_convert import read_tiles
 
         matrices, vectors = read_tiles(place.folder)
-        found = {name: torch.from_numpy(blocks.dequantised()) for name, blocks in matrices.items() if wanted(name)}
+        found = {name: torch.from_numpy(blocks.dequantise()) for name, blocks in matrices.items() if wanted(name)}
         return found | {name: torch.from_numpy(vector) for name, vector in vectors.items() if wanted(name)}
     return {name: tensor for path in sorted(place.folder.glob("*.safetensors")) for name, tensor in _file(path, wanted)}
 

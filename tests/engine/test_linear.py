@@ -15,7 +15,16 @@ from torch import Tensor
 
 from engine.config import QUANTS, EngineConfig
 from engine.errors import InvalidParams, LoadError
-from engine.kernels.packing import Blocks, interleaved, joined, read_blocks, rows, separated, tiles, untiled
+from engine.kernels.packing import (
+    Blocks,
+    concatenate,
+    deinterleave_tiles,
+    interleave_tiles,
+    pack_tiles,
+    read_blocks,
+    select_rows,
+    unpack_tiles,
+)
 from engine.loading import autotune as quickest
 from engine.networks import linear
 from engine.networks.linear import LINEAR_FORMATS, Grid, Linear, refusal
@@ -67,7 +76,7 @@ def definition(name: str, weight: Tensor) -> Tensor:
 def test_the_grid_comes_back_as_exactly_as_is_said(kind: str) -> None:
     """The quants are exact; only scale and zero are rounded to bf16, and the result, which is bf16 as well."""
     blocks = gguf_blocks(kind)
-    found, expected = weights_of(Grid(blocks, None)), torch.from_numpy(blocks.dequantised()).double()
+    found, expected = weights_of(Grid(blocks, None)), torch.from_numpy(blocks.dequantise()).double()
     step = torch.from_numpy(blocks.scale).double().repeat_interleave(32, dim=1)
     if blocks.minimum is None:
         allowed = 2 * expected.abs() * BF16
@@ -83,7 +92,7 @@ def test_a_grid_that_bf16_holds_comes_back_to_the_bit(kind: str) -> None:
     blocks.scale[:] = np.float16(2.0**-6)
     if blocks.minimum is not None:
         blocks.minimum[:] = np.float16(-(2.0**-3))
-    assert np.array_equal(weights_of(Grid(blocks, None)).numpy(), blocks.dequantised().astype(np.float64))
+    assert np.array_equal(weights_of(Grid(blocks, None)).numpy(), blocks.dequantise().astype(np.float64))
 
 
 @pytest.mark.parametrize("kind", list(BYTES))
@@ -95,7 +104,7 @@ def test_products_on_the_grid_are_those_of_float64(kind: str, count: int) -> Non
     if blocks.minimum is not None:
         blocks.minimum[:] = np.float16(-(2.0**-3))
     x = activations(count, 9 * 32).bfloat16().float()
-    expected = x.double() @ torch.from_numpy(blocks.dequantised()).double().T
+    expected = x.double() @ torch.from_numpy(blocks.dequantise()).double().T
     found = Grid(blocks, None)(x)
     assert found.dtype == torch.float32
     assert ((found - expected).abs() <= 1.01 * BF16 * expected.abs() + 1e-5 * expected.abs().max()).all()
@@ -103,7 +112,7 @@ def test_products_on_the_grid_are_those_of_float64(kind: str, count: int) -> Non
 
 def test_sizes_that_the_int4_kernel_does_not_take_are_one_sentence() -> None:
     with pytest.raises(LoadError, match=r"^torch's int4 kernel does not run 24 x 32 weights: use --quant bf16\.$"):
-        Grid(rows(gguf_blocks("Q4_1", groups=1), slice(24)), None)
+        Grid(select_rows(gguf_blocks("Q4_1", groups=1), slice(24)), None)
     with pytest.raises(LoadError, match="leave out --quant gguf"):
         LINEAR_FORMATS["gguf"].build(torch.zeros(32, 32), None)
 
@@ -111,7 +120,7 @@ def test_sizes_that_the_int4_kernel_does_not_take_are_one_sentence() -> None:
 @given(st.sampled_from(["Q4_0", "Q4_1", "Q8_0"]), st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**32 - 1))
 def test_tiles_give_back_what_they_were_made_of(kind: str, blocks16: int, groups: int, seed: int) -> None:
     blocks = gguf_blocks(kind, 16 * blocks16, groups, seed)
-    back = untiled(tiles(blocks))
+    back = unpack_tiles(pack_tiles(blocks))
     assert (back.bits, back.quants.dtype) == (blocks.bits, blocks.quants.dtype)
     assert np.array_equal(back.quants, blocks.quants) and np.array_equal(back.scale, blocks.scale)
     assert (back.minimum is None) == (blocks.minimum is None)
@@ -120,10 +129,16 @@ def test_tiles_give_back_what_they_were_made_of(kind: str, blocks16: int, groups
 
 def test_joined_and_interleaved_matrices_come_apart_again() -> None:
     first, second = gguf_blocks("Q4_1", seed=1), gguf_blocks("Q4_1", seed=2)
-    assert all(map(np.array_equal, separated(interleaved(tiles(first), tiles(second))), (tiles(first), tiles(second))))
-    assert np.array_equal(rows(joined([first, second]), slice(32, 64)).quants, second.quants)
+    assert all(
+        map(
+            np.array_equal,
+            deinterleave_tiles(interleave_tiles(pack_tiles(first), pack_tiles(second))),
+            (pack_tiles(first), pack_tiles(second)),
+        )
+    )
+    assert np.array_equal(select_rows(concatenate([first, second]), slice(32, 64)).quants, second.quants)
     with pytest.raises(ValueError, match="no tiles"):
-        untiled(np.zeros((2, 3, 7), dtype=np.uint8))
+        unpack_tiles(np.zeros((2, 3, 7), dtype=np.uint8))
 
 
 def test_a_folder_of_tiles_gives_the_matrices_by_transformers_names(tmp_path: Path) -> None:
@@ -137,7 +152,7 @@ def test_a_folder_of_tiles_gives_the_matrices_by_transformers_names(tmp_path: Pa
     save_file({name: tensor.contiguous() for name, tensor in packed.items()}, tmp_path / "tiles.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(LLAMA | {"model_type": "llama"}))
     matrices, vectors = read_tiles(tmp_path)
-    found = {name: blocks.dequantised() for name, blocks in matrices.items()} | vectors
+    found = {name: blocks.dequantise() for name, blocks in matrices.items()} | vectors
     expected = {name: tensor.numpy() for name, tensor in hf.state_dict().items() if name != "lm_head.weight"}
     assert found.keys() == expected.keys()
     assert all(np.array_equal(found[name], expected[name]) for name in expected)

@@ -28,13 +28,13 @@ from engine.kernels.build import Kernels, NativeLinear
 from engine.kernels.native_sampler import NativeSampler
 from engine.kernels.packing import (
     Blocks,
+    concatenate,
     integer_sums,
-    interleaved,
-    joined,
+    interleave_tiles,
     multiply,
+    pack_tiles,
+    quantise_activations,
     read_blocks,
-    rounded,
-    tiles,
 )
 from engine.loading import batch_invariance as exactness
 from engine.loading.gguf_convert import unpermuted
@@ -98,7 +98,7 @@ def linear(packed: np.ndarray, blocks: Blocks) -> NativeLinear:
 
 
 def native_multiply(kernels: Kernels, blocks: Blocks, x: np.ndarray, threads: int = 2) -> np.ndarray:
-    packed = tiles(blocks)
+    packed = pack_tiles(blocks)
     out = np.full((len(x), len(blocks.quants)), np.nan, dtype=np.float32)
     scratch = np.empty(1 << 22, dtype=np.uint8)
     w = linear(packed, blocks)
@@ -119,7 +119,7 @@ def test_blocks_are_read_to_the_number(kind: str) -> None:
     blocks = read_blocks(kind, data)
     assert blocks is not None
     expected = dequantize(data, GGMLQuantizationType[kind])
-    np.testing.assert_allclose(blocks.dequantised(), expected, rtol=2e-3 if kind == "Q4_0" else 0, atol=1e-6)
+    np.testing.assert_allclose(blocks.dequantise(), expected, rtol=2e-3 if kind == "Q4_0" else 0, atol=1e-6)
     assert read_blocks("Q6_K", data) is None
 
 
@@ -127,10 +127,10 @@ def test_blocks_are_read_to_the_number(kind: str) -> None:
 def test_a_packed_table_gives_its_rows_back(kernels: Kernels, bits: int) -> None:
     rng = np.random.default_rng(2)
     blocks = random_blocks(rng, bits, 64, 96)
-    packed, ids = tiles(blocks), np.array([0, 63, 17, 5, 17], dtype=np.int64)
+    packed, ids = pack_tiles(blocks), np.array([0, 63, 17, 5, 17], dtype=np.int64)
     out = np.empty((len(ids), 96), dtype=np.float32)
     kernels.library.gl_rows(ctypes.byref(linear(packed, blocks)), ids.ctypes.data, len(ids), out.ctypes.data)
-    np.testing.assert_allclose(out, blocks.dequantised()[ids], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(out, blocks.dequantise()[ids], rtol=1e-6, atol=1e-7)
 
 
 def native_raw_probs(kernels: Kernels, logits: np.ndarray, rows: list[int], ids: list[int]) -> list[float]:
@@ -252,7 +252,7 @@ def test_rounding_gives_the_twins_integers(kernels: Kernels, scale: float) -> No
     x = (np.random.default_rng(3).normal(size=(1, 32 * 50)) * scale).astype(np.float32)
     x[0, :32] = 0.0
     x[0, 32:64] = np.linspace(-127, 127, 32) / 2  # ties
-    quants, step = rounded(x)
+    quants, step = quantise_activations(x)
     found, found_step = np.empty(x.shape[1], np.int8), np.empty(50, np.float32)
     total = np.empty(50, np.float32)
     kernels.library.gl_round(x.ctypes.data, x.shape[1], found.ctypes.data, found_step.ctypes.data, total.ctypes.data)
@@ -276,7 +276,7 @@ def test_products_are_the_twins_integers(kernels: Kernels, bits: int, largest: b
     x[:, ::32] = 127  # the step of every group is then 1
     found = native_multiply(kernels, blocks, x)
     assert np.array_equal(found, multiply(blocks, x).astype(np.float32))
-    assert np.abs(integer_sums(blocks, rounded(x)[0])).max() > 1000
+    assert np.abs(integer_sums(blocks, quantise_activations(x)[0])).max() > 1000
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -304,18 +304,18 @@ def tiny_llama(seed: int = 0) -> tuple[dict[str, torch.Tensor], transformers.Lla
     sizes = {"attn_q": (96, h), "attn_k": (32, h), "attn_v": (32, h), "attn_output": (h, 96)}
     sizes |= {"ffn_gate": (mlp, h), "ffn_up": (mlp, h), "ffn_down": (h, mlp)}
     embedding = random_blocks(rng, 8, 128, h)
-    weights = {"token_embd": tiles(embedding), "output_norm.weight": np.ones(h, np.float32) * 1.5}
-    state = {"model.embed_tokens.weight": embedding.dequantised(), "model.norm.weight": weights["output_norm.weight"]}
+    weights = {"token_embd": pack_tiles(embedding), "output_norm.weight": np.ones(h, np.float32) * 1.5}
+    state = {"model.embed_tokens.weight": embedding.dequantise(), "model.norm.weight": weights["output_norm.weight"]}
     state["lm_head.weight"] = state["model.embed_tokens.weight"]
     for n in range(3):
         made = {name: random_blocks(rng, 4, *size) for name, size in sizes.items()}
         norms = {name: rng.uniform(0.5, 1.5, h).astype(np.float32) for name in ("attn_norm", "ffn_norm")}
         at, to = f"blk.{n}.", f"model.layers.{n}."
         weights |= {f"{at}{name}.weight": norm for name, norm in norms.items()}
-        weights[f"{at}qkv"] = tiles(joined([made["attn_q"], made["attn_k"], made["attn_v"]]))
-        weights[f"{at}out"], weights[f"{at}down"] = tiles(made["attn_output"]), tiles(made["ffn_down"])
-        weights[f"{at}gate_up"] = interleaved(tiles(made["ffn_gate"]), tiles(made["ffn_up"]))
-        plain = {name: blocks.dequantised() for name, blocks in made.items()}
+        weights[f"{at}qkv"] = pack_tiles(concatenate([made["attn_q"], made["attn_k"], made["attn_v"]]))
+        weights[f"{at}out"], weights[f"{at}down"] = pack_tiles(made["attn_output"]), pack_tiles(made["ffn_down"])
+        weights[f"{at}gate_up"] = interleave_tiles(pack_tiles(made["ffn_gate"]), pack_tiles(made["ffn_up"]))
+        plain = {name: blocks.dequantise() for name, blocks in made.items()}
         state |= {
             f"{to}self_attn.q_proj.weight": unpermuted(plain["attn_q"], 6),
             f"{to}self_attn.k_proj.weight": unpermuted(plain["attn_k"], 2),
@@ -485,10 +485,10 @@ def test_a_build_that_was_cut_short_is_made_again_and_a_whole_one_is_not(
 
     monkeypatch.setattr(native, "_compile", compile_one)
     monkeypatch.setenv("GREENLIGHT_CACHE", str(tmp_path))
-    built = native._built("c++", "key")
-    assert native._built("c++", "key") == built and len(compiled) == 1
+    built = native._build_library("c++", "key")
+    assert native._build_library("c++", "key") == built and len(compiled) == 1
     os.truncate(built, size)
-    assert native._built("c++", "key").stat().st_size == 7000 and len(compiled) == 2
+    assert native._build_library("c++", "key").stat().st_size == 7000 and len(compiled) == 2
     assert [path.suffix for path in (tmp_path / "native").iterdir() if path.suffix != ".lock"] == [".so"]
 
 

@@ -9,7 +9,7 @@ import engine.kernels.build as native
 from engine.heads.eagle3 import FIRST, Weights
 from engine.heads.native_head import BITS, NativeHead
 from engine.kernels.build import Kernels
-from engine.kernels.packing import quantised
+from engine.kernels.packing import quantise
 from engine.networks.kv_cache import KVCache
 from tests.engine.tiny_heads import (
     DRAFT_VOCAB,
@@ -53,7 +53,7 @@ def rounded(weights: Weights) -> Weights:
     matrices = {f"{name}.weight": BITS[kind] for kind, names in KINDS.items() for name in names}
     assert {name for name, tensor in weights.items() if tensor.ndim == 2} == matrices.keys()
     return weights | {
-        name: torch.from_numpy(quantised(weights[name].numpy(), bits).dequantised()) for name, bits in matrices.items()
+        name: torch.from_numpy(quantise(weights[name].numpy(), bits).dequantise()) for name, bits in matrices.items()
     }
 
 
