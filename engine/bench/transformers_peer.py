@@ -142,7 +142,7 @@ def load(folder: Path, dtype: str, device: str) -> Any:
     import torch
     import transformers
 
-    from engine.networks.devices import moved
+    from engine.networks.devices import move_to_device
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -153,7 +153,7 @@ def load(folder: Path, dtype: str, device: str) -> Any:
         )  # fmt: skip
     except Exception as error:  # damaged files fail in many ways, and each of them is this sentence
         raise EngineError(f"transformers cannot load {folder} ({first_line(error)}).") from error
-    model = moved(model.eval(), device)
+    model = move_to_device(model.eval(), device)
     # No end token: so many tokens as are asked for, without the cost of a filter that forbids it.
     model.generation_config = transformers.GenerationConfig(do_sample=False, pad_token_id=0)
     return model
@@ -183,9 +183,9 @@ def play(model: Any, job: Job, lookup: int | None = None) -> PeerTurn:
     """One greedy reply of exactly job.tokens tokens. Raises EngineError."""
     import torch
 
-    from engine.networks.devices import sent
+    from engine.networks.devices import send_ids
 
-    ids = sent([job.ids], model.device)[0][None]
+    ids = send_ids([job.ids], model.device)[0][None]
     arrivals = Arrivals()
     try:
         with torch.inference_mode():

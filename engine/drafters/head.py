@@ -72,7 +72,7 @@ class HeadDrafter:
             confidences.append(confidence)
             if i + 1 == k or not should_continue(tuple(confidences)):
                 break
-            state = head.run(_ids_tensor(text[-1:]), head.fed(state), len(text) - 2, self._cache)
+            state = head.run(_ids_tensor(text[-1:]), head.next_input(state), len(text) - 2, self._cache)
         drafts = tuple(text[len(context.ids) :])
         return Proposal(drafts, None if greedy else rows, raw, tuple(confidences), tuple(entries), self._head.ids)
 

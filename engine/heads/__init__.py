@@ -1,1 +1,2 @@
-"""EAGLE-3 draft heads: the file formats, the mathematics, and one forward pass in torch and one on the native kernels."""
+"""EAGLE-3 draft heads: the file formats, the mathematics, and one forward pass in torch and one on the native
+kernels."""

@@ -18,6 +18,6 @@ def is_head_config(config: Any) -> bool:
     )
 
 
-def default_features(layers: int) -> tuple[int, ...]:
+def default_feature_layers(layers: int) -> tuple[int, ...]:
     """Which layers a head reads that does not say so (EAGLE-3's own code, and vLLM)."""
     return 2, layers // 2, layers - 3

@@ -59,8 +59,12 @@ def feature_norms(weights: Weights, config: HeadConfig, features: Tensor) -> Ten
     if config.feature_norm:
         norms = [weights[f"fc_norm.{i}.weight"] for i in range(features.shape[1])]
         features = torch.stack([rms_norm(features[:, i], norm, epsilon) for i, norm in enumerate(norms)], dim=1)
-    joined = features.flatten(1)
-    return rms_norm(joined, weights["input_norm.weight"], epsilon) if config.joint_norm else joined
+    concatenated_features = features.flatten(1)
+    return (
+        rms_norm(concatenated_features, weights["input_norm.weight"], epsilon)
+        if config.joint_norm
+        else concatenated_features
+    )
 
 
 def join(weights: Weights, config: HeadConfig, features: Tensor) -> Tensor:
@@ -72,29 +76,35 @@ def attention_input(weights: Weights, config: HeadConfig, embedded: Tensor, stat
     """What the first layer's projections read, [rows, 2 hidden], and what the layer adds to, [rows, hidden]."""
     epsilon = config.shape.epsilon
     normed = rms_norm(state, weights[f"{FIRST}hidden_norm.weight"], epsilon)
-    both = torch.cat([rms_norm(embedded, weights[f"{FIRST}input_layernorm.weight"], epsilon), normed], dim=-1)
-    return both, normed if config.normed_residual else state
+    concatenated_input = torch.cat(
+        [rms_norm(embedded, weights[f"{FIRST}input_layernorm.weight"], epsilon), normed], dim=-1
+    )
+    return concatenated_input, normed if config.normed_residual else state
 
 
-def project(weights: Weights, config: HeadConfig, n: int, x: Tensor, which: str) -> Tensor:
+def project(weights: Weights, config: HeadConfig, n: int, x: Tensor, kind: str) -> Tensor:
     """Queries, keys or values of layer n, which = "q", "k" or "v", [rows, heads, dim], not yet rotated."""
-    at = f"layers.{n}.self_attn."
-    y = F.linear(x, weights[f"{at}{which}_proj.weight"], weights.get(f"{at}{which}_proj.bias"))
-    heads = y.view(len(x), y.shape[1] // config.shape.dim, config.shape.dim)
-    norm = weights.get(f"{at}{which}_norm.weight")
+    prefix = f"layers.{n}.self_attn."
+    projection = F.linear(x, weights[f"{prefix}{kind}_proj.weight"], weights.get(f"{prefix}{kind}_proj.bias"))
+    heads = projection.view(len(x), projection.shape[1] // config.shape.dim, config.shape.dim)
+    norm = weights.get(f"{prefix}{kind}_norm.weight")
     return heads if norm is None else rms_norm(heads, norm, config.shape.epsilon)
 
 
-def finish(weights: Weights, config: HeadConfig, n: int, residual: Tensor, seen: Tensor) -> Tensor:
+def finish_layer(weights: Weights, config: HeadConfig, n: int, residual: Tensor, attention_output: Tensor) -> Tensor:
     """The rest of layer n behind its attention. seen [rows, heads * dim] -> [rows, hidden]."""
-    at = f"layers.{n}."
-    x = residual + F.linear(seen, weights[f"{at}self_attn.o_proj.weight"], weights.get(f"{at}self_attn.o_proj.bias"))
-    y = rms_norm(x, weights[f"{at}post_attention_layernorm.weight"], config.shape.epsilon)
-    gated = F.silu(F.linear(y, weights[f"{at}mlp.gate_proj.weight"])) * F.linear(y, weights[f"{at}mlp.up_proj.weight"])
-    return x + F.linear(gated, weights[f"{at}mlp.down_proj.weight"])
+    prefix = f"layers.{n}."
+    x = residual + F.linear(
+        attention_output, weights[f"{prefix}self_attn.o_proj.weight"], weights.get(f"{prefix}self_attn.o_proj.bias")
+    )
+    normed = rms_norm(x, weights[f"{prefix}post_attention_layernorm.weight"], config.shape.epsilon)
+    mlp_hidden = F.silu(F.linear(normed, weights[f"{prefix}mlp.gate_proj.weight"])) * F.linear(
+        normed, weights[f"{prefix}mlp.up_proj.weight"]
+    )
+    return x + F.linear(mlp_hidden, weights[f"{prefix}mlp.down_proj.weight"])
 
 
-def fed(weights: Weights, config: HeadConfig, state: Tensor) -> Tensor:
+def next_input(weights: Weights, config: HeadConfig, state: Tensor) -> Tensor:
     """What the next draft step reads of the state that a step gave, [rows, hidden]."""
     return rms_norm(state, weights["norm.weight"], config.shape.epsilon) if config.feeds_normed else state
 
@@ -122,7 +132,7 @@ class Head(Protocol):
         """
         ...
 
-    def fed(self, state: Tensor) -> Tensor:
+    def next_input(self, state: Tensor) -> Tensor:
         """What a draft step reads of the state [n, hidden] that the step before it gave."""
         ...
 
@@ -131,5 +141,6 @@ class Head(Protocol):
         ...
 
     def choice(self, logits: Tensor) -> tuple[int, float]:
-        """The likeliest draft id of logits [1, draft vocabulary] and its probability, no number where they hold none."""
+        """The likeliest draft id of logits [1, draft vocabulary] and its probability, no number where they hold
+        none."""
         ...

@@ -48,8 +48,8 @@ def find_head(drafter: str, target: str, offline: bool, progress: Progress) -> P
     from engine.heads.format import is_head
 
     if drafter in DRAFTER_WORDS:
-        wanted = drafter == "auto" and target == EMBEDDED and is_head(BUNDLED)
-        return BUNDLED if wanted else None
+        is_bundled = drafter == "auto" and target == EMBEDDED and is_head(BUNDLED)
+        return BUNDLED if is_bundled else None
     folder = find(drafter, offline, progress).folder
     if not is_head(folder):
         return None
@@ -61,43 +61,47 @@ def find_head(drafter: str, target: str, offline: bool, progress: Progress) -> P
 def load_head(folder: Path, target: Loaded, threads: int) -> LoadedHead:
     """Raises LoadError where the head does not fit the target, or its files are not what they should be."""
     from engine.heads.format import read_head
-    from engine.networks.devices import moved
+    from engine.networks.devices import move_to_device
 
     network = target.network
-    file = read_head(folder, *sizes(network, target.name))
+    head_file = read_head(folder, *target_sizes(network, target.name))
     # Rows that only pad the target's vocabulary are no tokens: they must not be drafted.
-    known = file.ids < network.vocab_size
-    if not known.any():
+    in_vocabulary = head_file.ids < network.vocab_size
+    if not in_vocabulary.any():
         raise LoadError(f"The draft head {folder} drafts tokens that {target.name} does not have: choose another head.")
-    if not known.all():
-        rows = {"lm_head.weight": file.weights["lm_head.weight"][known]}
-        config = replace(file.config, draft_vocab_size=int(known.sum()))
-        file = replace(file, config=config, weights=file.weights | rows, ids=file.ids[known])
-    embed = network.embedded
-    if file.embedding is not None:
-        table = moved(file.embedding, network.device)  # where the ids are, or each draft would fetch them back
+    if not in_vocabulary.all():
+        trimmed_weights = {"lm_head.weight": head_file.weights["lm_head.weight"][in_vocabulary]}
+        config = replace(head_file.config, draft_vocab_size=int(in_vocabulary.sum()))
+        head_file = replace(
+            head_file, config=config, weights=head_file.weights | trimmed_weights, ids=head_file.ids[in_vocabulary]
+        )
+    embed = network.embed
+    if head_file.embedding is not None:
+        embedding = move_to_device(
+            head_file.embedding, network.device
+        )  # where the ids are, or each draft would fetch them back
 
         def embed(token_ids: Tensor) -> Tensor:
-            return table[token_ids]
+            return embedding[token_ids]
 
-    head = _head(file.config, file.weights, file.ids, embed, network, threads)
-    return LoadedHead(head, network.vocab_size, _stranger(file.config.target, target.name))
+    head = _build_head(head_file.config, head_file.weights, head_file.ids, embed, network, threads)
+    return LoadedHead(head, network.vocab_size, _other_target_note(head_file.config.target, target.name))
 
 
-def _stranger(made_for: str, target: str) -> str:
+def _other_target_note(trained_for: str, target: str) -> str:
     """A sentence where a head of the right sizes was made for a model of another name; names are no proof."""
-    if not made_for or made_for.rpartition("/")[2].lower() == target.rpartition("/")[2].lower():
+    if not trained_for or trained_for.rpartition("/")[2].lower() == target.rpartition("/")[2].lower():
         return ""
-    return f"The draft head was trained for {made_for}: if {target} is another model, its guesses are worth little."
+    return f"The draft head was trained for {trained_for}: if {target} is another model, its guesses are worth little."
 
 
-def _head(
+def _build_head(
     config: HeadConfig, weights: Weights, ids: Tensor, embed: Callable[[Tensor], Tensor], network: Network, threads: int
 ) -> Head:
     import torch
 
     from engine.heads.torch_head import TorchHead
-    from engine.networks.devices import moved
+    from engine.networks.devices import move_to_device
     from engine.networks.native_llama import NativeLlama
 
     if isinstance(network, NativeLlama):
@@ -107,17 +111,20 @@ def _head(
             return NativeHead(config, weights, ids, embed, network.kernels, threads)
         except LoadError:  # of a shape that the kernels do not run: torch does
             pass
-    dtype = torch.float32 if network.device.type == "cpu" else network.embedded(moved(ids[:1], network.device)).dtype
+    dtype = (
+        torch.float32 if network.device.type == "cpu" else network.embed(move_to_device(ids[:1], network.device)).dtype
+    )
     return TorchHead(config, weights, ids, embed, network.device, dtype)
 
 
-def sizes(network: Network, name: str) -> tuple[int, int, int]:
-    """Layers, hidden size and vocabulary of the target's weights. Raises LoadError for one that no head can be made for."""
+def target_sizes(network: Network, name: str) -> tuple[int, int, int]:
+    """Layers, hidden size and vocabulary of the target's weights. Raises LoadError for one that no head can be made
+    for."""
     shape = getattr(network, "shape", None)
     if shape is None:
         hf_config = getattr(getattr(network, "hf_model", None), "config", None)
-        shape_of = None if hf_config is None else hf_config.get_text_config()
-        if shape_of is None:
+        text_config = None if hf_config is None else hf_config.get_text_config()
+        if text_config is None:
             raise LoadError(f"{name} cannot have a draft head: use --drafter ngram.")
-        return int(shape_of.num_hidden_layers), int(shape_of.hidden_size), int(shape_of.vocab_size)
+        return int(text_config.num_hidden_layers), int(text_config.hidden_size), int(text_config.vocab_size)
     return shape.layers, shape.hidden, shape.vocab_size

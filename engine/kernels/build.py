@@ -32,8 +32,8 @@ FLAGS = (
     "-O3", "-march=native", "-std=c++17", "-fopenmp", "-shared", "-fPIC",
     "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
 )  # fmt: skip
-"""No fast-math and no contraction behind our back: one order of rounding, whatever the number of rows. The last two only
-give up error flags that nobody reads, so that rounding can be vectorised; they change no result."""
+"""No fast-math and no contraction behind our back: one order of rounding, whatever the number of rows. The last two
+only give up error flags that nobody reads, so that rounding can be vectorised; they change no result."""
 
 COMPILE_LIMIT_S = 180
 LOCK_LIMIT_S = 240

@@ -1,4 +1,5 @@
-"""Sampling on the native kernels, for models that run on them. Its twins in numpy and torch are in `sampling` and `rng`."""
+"""Sampling on the native kernels, for models that run on them. Its twins in numpy and torch are in `sampling` and
+`rng`."""
 
 from __future__ import annotations
 

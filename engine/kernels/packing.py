@@ -1,4 +1,5 @@
-"""Quantised weights on their own grid: from GGUF blocks to the tiles that the native kernels read, and what they compute.
+"""Quantised weights on their own grid: from GGUF blocks to the tiles that the native kernels read, and what they
+compute.
 
 A tile holds one group of 32 inputs for 16 neighbouring outputs, so that one instruction meets 16 (or 8) outputs at once
 (see kernels/kernels.cpp). Nothing is rounded a second time: every tile is the GGUF's numbers in another order.
@@ -98,7 +99,8 @@ def select_rows(blocks: Blocks, indices: Array | slice) -> Blocks:
 
 
 def pack_tiles(blocks: Blocks) -> Array:
-    """uint8 [outputs / 16, inputs / 32, TILE_BYTES]: see the top of kernels/kernels.cpp. Raises ValueError for other sizes."""
+    """uint8 [outputs / 16, inputs / 32, TILE_BYTES]: see the top of kernels/kernels.cpp. Raises ValueError for other
+    sizes."""
     outputs, inputs = blocks.quants.shape
     if outputs % LANES or inputs % GROUP:
         raise ValueError(f"{outputs} x {inputs} weights do not divide into tiles of {LANES} x {GROUP}")
@@ -165,7 +167,8 @@ def integer_sums(blocks: Blocks, quants: Array) -> Array:
 
 
 def multiply(blocks: Blocks, x: Array) -> Array:
-    """x [rows, inputs] times the weights, float64 [rows, outputs], with activations rounded as the kernels round them."""
+    """x [rows, inputs] times the weights, float64 [rows, outputs], with activations rounded as the kernels round
+    them."""
     quants, step = quantise_activations(x)
     total = integer_sums(blocks, quants) * blocks.scale.astype(np.float64) * step[:, None, :]
     if blocks.minimum is not None:

@@ -123,17 +123,19 @@ def _lean(folder: Path, config: dict[str, Any], kind: LinearFormat, where: Any) 
     import torch
 
     from engine.loading.gguf_convert import read_tiles
-    from engine.networks.devices import moved
-    from engine.networks.linear import DTYPES, LINEAR_FORMATS, values
+    from engine.networks.devices import move_to_device
+    from engine.networks.linear import DTYPES, LINEAR_FORMATS, to_floats
     from engine.networks.llama import LeanLlama
 
     on_cpu = where.type == "cpu"
     plain = DTYPES.get(kind.name, DTYPES[pick_dtype(where)])
     matrices, vectors = read_tiles(folder)
-    weights: dict[str, Weight] = {name: moved(torch.from_numpy(vector), where) for name, vector in vectors.items()}
+    weights: dict[str, Weight] = {
+        name: move_to_device(torch.from_numpy(vector), where) for name, vector in vectors.items()
+    }
     while matrices:  # one by one, so that no two copies of all are in memory
         name, blocks = matrices.popitem()
-        weights[name] = blocks if on_cpu else moved(values(blocks), where, plain)
+        weights[name] = blocks if on_cpu else move_to_device(to_floats(blocks), where, plain)
     head = LINEAR_FORMATS["gguf" if on_cpu else pick_dtype(where)] if kind.requantises else kind
     hidden = torch.float32 if on_cpu else plain
     return LeanLlama(_shape(config), weights, kind.build, head.build, dtype=hidden, device=where)

@@ -162,7 +162,7 @@ def _network(source: ModelSource, kind: LinearFormat, where: Any) -> tuple[Netwo
     """A network, lean where its family is known, and the model's generation config. Raises LoadError."""
     import torch
 
-    from engine.networks.devices import moved
+    from engine.networks.devices import move_to_device
     from engine.networks.llama_shape import refusal
     from engine.networks.transformers_network import TransformersNetwork
 
@@ -184,7 +184,7 @@ def _network(source: ModelSource, kind: LinearFormat, where: Any) -> tuple[Netwo
     if not _attends_rightly(model):
         raise LoadError(_unsupported(source.name, model.config))
     change = _requantised(model, kind, where) if kind.requantises else 0
-    transformed = TransformersNetwork(moved(model, where), model.config.get_text_config().vocab_size)
+    transformed = TransformersNetwork(move_to_device(model, where), model.config.get_text_config().vocab_size)
     transformed.weight_bytes += change
     return transformed, model.generation_config
 
@@ -200,7 +200,7 @@ def _lean(
     """
     import torch
 
-    from engine.networks.devices import moved
+    from engine.networks.devices import move_to_device
     from engine.networks.linear import Dense
     from engine.networks.llama import LeanLlama
     from engine.networks.llama_shape import LlamaShape
@@ -225,12 +225,12 @@ def _lean(
 
         def requantised(linear: Linear) -> Linear:
             weight, bias = matrices.pop(id(linear))
-            return kind.build(moved(weight, where), None if bias is None else moved(bias, where))
+            return kind.build(move_to_device(weight, where), None if bias is None else move_to_device(bias, where))
 
         network.replace_linears(requantised)
         matrices.clear()
         if where != here:
-            network.settle(where, torch.float32 if where.type == "cpu" else form)
+            network.move_to(where, torch.float32 if where.type == "cpu" else form)
     return network
 
 
@@ -249,7 +249,7 @@ def _read(source: ModelSource, kind: LinearFormat, where: Any, here: Any) -> Any
     """The transformers model on the device `here`, in the number format of the device `where`. Raises LoadError."""
     from transformers import AutoModelForCausalLM
 
-    from engine.networks.devices import moved
+    from engine.networks.devices import move_to_device
 
     try:
         model, about = AutoModelForCausalLM.from_pretrained(
@@ -265,7 +265,7 @@ def _read(source: ModelSource, kind: LinearFormat, where: Any, here: Any) -> Any
     if about["missing_keys"]:  # transformers makes them up
         missing = min(about["missing_keys"])
         raise LoadError(f"{source.name} cannot be loaded (it lacks the weights {missing}): fetch its files again.")
-    return moved(model.requires_grad_(False).eval(), here)
+    return move_to_device(model.requires_grad_(False).eval(), here)
 
 
 def _dtype(kind: LinearFormat, where: Any) -> Any:
@@ -283,7 +283,7 @@ def _requantised(model: Any, kind: LinearFormat, where: Any) -> int:
     """
     import torch
 
-    from engine.networks.devices import moved
+    from engine.networks.devices import move_to_device
 
     class Swapped(torch.nn.Module):
         def __init__(self, linear: Linear) -> None:
@@ -297,8 +297,8 @@ def _requantised(model: Any, kind: LinearFormat, where: Any) -> int:
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if type(child) is torch.nn.Linear and child is not head:
-                bias = None if child.bias is None else moved(child.bias.data, where)
-                made = kind.build(moved(child.weight.data, where), bias)
+                bias = None if child.bias is None else move_to_device(child.bias.data, where)
+                made = kind.build(move_to_device(child.weight.data, where), bias)
                 change += made.weight_bytes - child.weight.nbytes
                 setattr(module, name, Swapped(made))
     return change
@@ -325,11 +325,11 @@ def _usual(model: Any) -> Any:
     """Logits of a transformers model, as it comes, on `_probe`."""
     import torch
 
-    from engine.networks.devices import fetched, sent
+    from engine.networks.devices import fetch_to_cpu, send_ids
 
     ids = _probe(model.config.get_text_config().vocab_size)
     with torch.inference_mode():
-        return fetched(model(input_ids=sent([ids], model.device)[0][None], use_cache=False).logits[0])
+        return fetch_to_cpu(model(input_ids=send_ids([ids], model.device)[0][None], use_cache=False).logits[0])
 
 
 def _gives(network: Network, usual: Any) -> bool:

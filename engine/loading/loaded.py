@@ -50,7 +50,7 @@ def chosen(quant: str, source: ModelSource, where: Any, shape: tuple[int, int], 
     shape: of a typical layer. compute: what NF4 multiplies in, as `EngineConfig.compute`.
     """
     from engine.loading.autotune import quickest_format
-    from engine.networks.linear import LINEAR_FORMATS, computing, refusal
+    from engine.networks.linear import LINEAR_FORMATS, refusal, with_compute
 
     if quant == "gguf" and not source.tiles:
         raise LoadError(
@@ -63,7 +63,7 @@ def chosen(quant: str, source: ModelSource, where: Any, shape: tuple[int, int], 
         quant = pick_dtype(where)
     if reason := refusal(quant, where):
         raise LoadError(reason)
-    return computing(LINEAR_FORMATS[quant], compute)
+    return with_compute(LINEAR_FORMATS[quant], compute)
 
 
 def finished(

@@ -33,21 +33,22 @@ class Span:
         if self.count == 1 and (window is None or end <= window):
             return None
         if (groups, window) not in self.masks:
-            row = torch.arange(self.begin, end, device=device)[:, None]
-            column = torch.arange(end, device=device)[None, :]
-            seen = column <= row
+            query_positions = torch.arange(self.begin, end, device=device)[:, None]
+            key_positions = torch.arange(end, device=device)[None, :]
+            visible = key_positions <= query_positions
             if window is not None:
-                seen &= column > row - window
-            self.masks[groups, window] = seen.repeat(groups, 1)
+                visible &= key_positions > query_positions - window
+            self.masks[groups, window] = visible.repeat(groups, 1)
         return self.masks[groups, window]
 
 
 def feature_layers(spans: Sequence[Span], layers: int) -> frozenset[int]:
-    """All layers whose features some cache of this pass keeps. Raises EngineError where a model of `layers` has none such."""
-    wanted = frozenset(layer for span in spans for layer in span.cache.feature_layers)
-    if any(not 0 <= layer <= layers for layer in wanted):
-        raise EngineError(f"The model has layers 0 to {layers}, and features of {sorted(wanted)} were asked for.")
-    return wanted
+    """All layers whose features some cache of this pass keeps. Raises EngineError where a model of `layers` has none
+    such."""
+    layer_ids = frozenset(layer for span in spans for layer in span.cache.feature_layers)
+    if any(not 0 <= layer <= layers for layer in layer_ids):
+        raise EngineError(f"The model has layers 0 to {layers}, and features of {sorted(layer_ids)} were asked for.")
+    return layer_ids
 
 
 def keep_features(layer: int, hidden: Tensor, spans: Sequence[Span]) -> None:
@@ -87,19 +88,22 @@ def attend_spans(
         if softcap is None:
             out[0, rows] = attend(query[0, :, rows], keys, values, mask, scaling)
         else:
-            folded = query[0, :, rows].reshape(kv_heads, groups * span.count, dim)
-            scores = folded @ keys.transpose(1, 2) * (scaling if scaling is not None else dim**-0.5)
+            folded_query = query[0, :, rows].reshape(kv_heads, groups * span.count, dim)
+            scores = folded_query @ keys.transpose(1, 2) * (scaling if scaling is not None else dim**-0.5)
             scores = softcap * torch.tanh(scores / softcap)
             if mask is not None:
                 scores = scores.masked_fill(~mask, float("-inf"))
-            seen = torch.softmax(scores.float(), dim=-1).to(values.dtype) @ values
-            out[0, rows] = seen.reshape(heads, span.count, -1).transpose(0, 1)
+            attended_values = torch.softmax(scores.float(), dim=-1).to(values.dtype) @ values
+            out[0, rows] = attended_values.reshape(heads, span.count, -1).transpose(0, 1)
     return out, None
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scaling: float | None = None) -> Tensor:
-    """query [heads, n, dim], keys and values [kv heads, positions, dim], mask as `Span.mask`. Returns [n, heads, dim]."""
+    """query [heads, n, dim], keys and values [kv heads, positions, dim], mask as `Span.mask`. Returns [n, heads,
+    dim]."""
     heads, n, dim = query.shape
-    folded = query.reshape(len(keys), heads // len(keys) * n, dim)
-    seen = F.scaled_dot_product_attention(folded[None], keys[None], values[None], mask, scale=scaling)[0]
-    return seen.reshape(heads, n, -1).transpose(0, 1)
+    folded_query = query.reshape(len(keys), heads // len(keys) * n, dim)
+    attended_values = F.scaled_dot_product_attention(folded_query[None], keys[None], values[None], mask, scale=scaling)[
+        0
+    ]
+    return attended_values.reshape(heads, n, -1).transpose(0, 1)

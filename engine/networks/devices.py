@@ -1,8 +1,8 @@
 """Where tensors are and how they get there. Nothing else moves a tensor, or waits for a device; a test reads the code.
 
-Weights go to a device once, when they are loaded. Those that bitsandbytes quantises are quantised where they stay: moving
-them would spoil what it repacks for a CPU. In a reply only ids go out, in one transfer a pass that nobody waits for, and
-only logits come back.
+Weights go to a device once, when they are loaded. Those that bitsandbytes quantises are quantised where they stay:
+moving them would spoil what it repacks for a CPU. In a reply only ids go out, in one transfer a pass that nobody waits
+for, and only logits come back.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-Placed = TypeVar("Placed", Tensor, torch.nn.Module)
+TensorOrModule = TypeVar("TensorOrModule", Tensor, torch.nn.Module)
 
 
-def moved(what: Placed, device: torch.device | str, dtype: torch.dtype | None = None) -> Placed:
+def move_to_device(
+    value: TensorOrModule, device: torch.device | str, dtype: torch.dtype | None = None
+) -> TensorOrModule:
     """A tensor there, in that number format (None: its own), the same one if it is already; or a module, changed."""
-    return what.to(device=device, dtype=dtype)
+    return value.to(device=device, dtype=dtype)
 
 
-def sent(rows: Sequence[Sequence[int]], device: torch.device | str) -> list[Tensor]:
+def send_ids(rows: Sequence[Sequence[int]], device: torch.device | str) -> list[Tensor]:
     """An int64 tensor of each row of whole numbers, on the device. All go in one transfer, which is not waited for."""
-    together = torch.tensor([number for row in rows for number in row], dtype=torch.long)
-    return list(torch.split(together.to(device, non_blocking=True), [len(row) for row in rows]))
+    flat_ids = torch.tensor([token_id for row in rows for token_id in row], dtype=torch.long)
+    return list(torch.split(flat_ids.to(device, non_blocking=True), [len(row) for row in rows]))
 
 
-def fetched(tensor: Tensor) -> Tensor:
+def fetch_to_cpu(tensor: Tensor) -> Tensor:
     """As float32 on the CPU; waits until it is computed."""
     return tensor.float().cpu()
 

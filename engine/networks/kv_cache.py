@@ -1,4 +1,5 @@
-"""What a conversation has already computed is its own: keys, values and features by position, and the pool of those at rest."""
+"""What a conversation has already computed is its own: keys, values and features by position, and the pool of those at
+rest."""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ class KVCache:
     """Keys and values of one conversation or lane, one [kv heads, capacity, head dim] pair a layer, and its features.
 
     `ids` are the tokens whose entries are valid; whatever lies behind them is scratch, but always finite.
-    Features are hidden states kept for a drafter. feature_layers: whose; layer i stands for the hidden state that *enters*
-    layer i, the number of layers for the last layer's output before the final norm (as vLLM's EAGLE-3 numbers them).
+    Features are hidden states kept for a drafter. feature_layers: whose; layer i stands for the hidden state that
+    *enters* layer i, the number of layers for the last layer's output before the final norm (as vLLM's EAGLE-3 numbers
+    them).
     """
 
     def __init__(self, feature_layers: Sequence[int] = ()) -> None:
@@ -45,49 +47,53 @@ class KVCache:
         features = 0 if self._features is None else self._features.nbytes
         return features + sum(keys.nbytes + values.nbytes for keys, values in self._layers.values())
 
-    def room(
-        self, layer: int, begin: int, end: int, like: tuple[int, int], dtype: torch.dtype, device: torch.device
+    def reserve(
+        self, layer: int, begin: int, end: int, row_shape: tuple[int, int], dtype: torch.dtype, device: torch.device
     ) -> tuple[Tensor, Tensor]:
         """Storage for at least `end` positions, [heads, capacity, dim] each, of which the first `begin` are kept.
 
-        like: (heads, dim). The capacity is a multiple of BLOCK and may grow by half at a time, so that growing stays cheap.
+        row_shape: (heads, dim). The capacity is a multiple of BLOCK and may grow by half at a time, so that growing
+        stays cheap.
         Fresh storage is zero: a kernel may read beyond the end, as long as it gives no weight to what it finds there.
         """
-        stored = self._layers.get(layer)
-        if stored is not None and stored[0].shape[1] >= end:
-            return stored
-        shape = (like[0], _capacity(begin, end), like[1])
-        grown = tuple(torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
-        if stored is not None:
-            whole = min(-(-begin // BLOCK) * BLOCK, stored[0].shape[1])  # a network may order a block as it likes
-            for old, new in zip(stored, grown, strict=True):
-                new[:, :whole] = old[:, :whole]
-        self._layers[layer] = grown[0], grown[1]
+        storage = self._layers.get(layer)
+        if storage is not None and storage[0].shape[1] >= end:
+            return storage
+        shape = (row_shape[0], _capacity(begin, end), row_shape[1])
+        new_storage = tuple(torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
+        if storage is not None:
+            copied_length = min(
+                -(-begin // BLOCK) * BLOCK, storage[0].shape[1]
+            )  # a network may order a block as it likes
+            for old, new in zip(storage, new_storage, strict=True):
+                new[:, :copied_length] = old[:, :copied_length]
+        self._layers[layer] = new_storage[0], new_storage[1]
         return self._layers[layer]
 
     def write(self, layer: int, begin: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store rows [kv heads, n, head dim] at positions begin.. and return everything up to their end."""
         end = begin + keys.shape[1]
-        stored = self.room(layer, begin, end, (keys.shape[0], keys.shape[2]), keys.dtype, keys.device)
-        stored[0][:, begin:end] = keys
-        stored[1][:, begin:end] = values
-        return stored[0][:, :end], stored[1][:, :end]
+        storage = self.reserve(layer, begin, end, (keys.shape[0], keys.shape[2]), keys.dtype, keys.device)
+        storage[0][:, begin:end] = keys
+        storage[1][:, begin:end] = values
+        return storage[0][:, :end], storage[1][:, :end]
 
     def write_features(self, layer: int, begin: int, hidden: Tensor) -> None:
         """Keep hidden states [n, hidden] as layer's features of positions begin.., if this cache keeps that layer's."""
         end = begin + len(hidden)
-        for index, kept in enumerate(self._feature_layers):
-            if kept != layer:
+        for index, layer_id in enumerate(self._feature_layers):
+            if layer_id != layer:
                 continue
             if self._features is None or len(self._features) < end:
-                grown = hidden.new_zeros(_capacity(begin, end), len(self._feature_layers), hidden.shape[1])
+                new_storage = hidden.new_zeros(_capacity(begin, end), len(self._feature_layers), hidden.shape[1])
                 if self._features is not None:
-                    grown[: len(self._features)] = self._features
-                self._features = grown
+                    new_storage[: len(self._features)] = self._features
+                self._features = new_storage
             self._features[begin:end, index] = hidden
 
     def features(self, begin: int, end: int) -> Tensor:
-        """Features of positions begin..end, [end - begin, feature layers, hidden] in the network's number format; a view.
+        """Features of positions begin..end, [end - begin, feature layers, hidden] in the network's number format; a
+        view.
 
         Raises EngineError for positions that are not computed, and where the network keeps no features.
         """
@@ -110,7 +116,8 @@ class KVCache:
         self._features = None
 
     def drop_features(self) -> None:
-        """Keep none any more. Entries that were computed without them could not be given any, so there is no way back."""
+        """Keep none any more. Entries that were computed without them could not be given any, so there is no way
+        back."""
         self._feature_layers, self._features = (), None
 
 
@@ -136,12 +143,12 @@ class KVCachePool:
         It keeps the features of just these layers: a prefix computed without them is of no use to who needs them, and
         who asks for none does not go on paying for them.
         """
-        found = self._idle.pop(key, None)
-        if found is not None and not feature_layers:
-            found.drop_features()
-        if found is None or found.feature_layers != tuple(feature_layers):
+        cache = self._idle.pop(key, None)
+        if cache is not None and not feature_layers:
+            cache.drop_features()
+        if cache is None or cache.feature_layers != tuple(feature_layers):
             return KVCache(feature_layers)
-        return found
+        return cache
 
     def release(self, key: str, cache: KVCache) -> None:
         """Give a cache back for the next turn; the least recently used go when memory is short.

@@ -1,7 +1,7 @@
 """Linear layers of one interface over several ways to keep weights and multiply by them: a table, and a class each.
 
-Two kinds of number loss, never mixed up: GRID, BF16 and FP32 keep the values that the model came with (up to the rounding
-of a number format); NF4 and INT8 quantise them, which for weights that were quantised before is a second time.
+Two kinds of number loss, never mixed up: GRID, BF16 and FP32 keep the values that the model came with (up to the
+rounding of a number format); NF4 and INT8 quantise them, which for weights that were quantised before is a second time.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Grid:
             raise LoadError(
                 f"torch's int4 kernel does not run {self.outputs} x {self.inputs} weights: use --quant bf16."
             )
-        self._twice = blocks.minimum is None
+        self._is_two_halves = blocks.minimum is None
         quants, scale = torch.from_numpy(blocks.quants).int(), torch.from_numpy(blocks.scale).float()
         if blocks.minimum is None:
             quants = torch.cat([(quants >> 4) + 8, quants & 15], dim=1)
@@ -72,16 +72,16 @@ class Grid:
             scales, zeros = torch.cat([16 * scale, scale], 1), torch.cat([torch.zeros_like(scale), 8 * scale], 1)
         else:
             scales, zeros = scale, torch.from_numpy(blocks.minimum).float() + 8 * scale
-        self._packed = OPS._convert_weight_to_int4pack_for_cpu(quants.contiguous(), 1)
+        self._packed_weight = OPS._convert_weight_to_int4pack_for_cpu(quants.contiguous(), 1)
         self._scales = torch.stack([scales.T, zeros.T], dim=-1).bfloat16().contiguous()  # [groups, outputs, 2]
         self._bias = bias
-        self.weight_bytes = self._packed.nbytes + self._scales.nbytes
+        self.weight_bytes = self._packed_weight.nbytes + self._scales.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
-        half = x.bfloat16()
-        if self._twice:
-            half = torch.cat([half, half], dim=-1)
-        out: Tensor = OPS._weight_int4pack_mm_for_cpu(half, self._packed, GROUP, self._scales).to(x.dtype)
+        bf16_input = x.bfloat16()
+        if self._is_two_halves:
+            bf16_input = torch.cat([bf16_input, bf16_input], dim=-1)
+        out: Tensor = OPS._weight_int4pack_mm_for_cpu(bf16_input, self._packed_weight, GROUP, self._scales).to(x.dtype)
         return out if self._bias is None else out + self._bias.to(x.dtype)
 
 
@@ -92,12 +92,12 @@ NF4_GROUP = 64
 class Nf4:
     """bitsandbytes' 4-bit normal float (Dettmers et al., QLoRA, arXiv:2305.14314).
 
-    On a GPU the scales are quantised too, to 8 bits in groups of 256 (double quantisation, section 3). On a CPU they are
-    not, and each product first writes the weights out in full: it works, and saves no time. With AVX-512 BF16 there is a
-    kernel that does not, for some sizes (see `_packable`); its weights are repacked by the first product.
+    On a GPU the scales are quantised too, to 8 bits in groups of 256 (double quantisation, section 3). On a CPU they
+    are not, and each product first writes the weights out in full: it works, and saves no time. With AVX-512 BF16 there
+    is a kernel that does not, for some sizes (see `_packable`); its weights are repacked by the first product.
     Quantised where `weight` is, and never moved from there.
-    compute: what the product is made in; None for the weight's own format, or on a CPU the quickest: bf16 in that kernel,
-    which knows no other format, else float32.
+    compute: what the product is made in; None for the weight's own format, or on a CPU the quickest: bf16 in that
+    kernel, which knows no other format, else float32.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, compute: torch.dtype | None = None) -> None:
@@ -125,43 +125,46 @@ class Nf4:
 
 
 def _packable(outputs: int, inputs: int) -> bool:
-    """Whether bitsandbytes' AVX-512 BF16 kernel takes NF4 weights of these sizes: blocks of 32 outputs, and no group that
-    goes over the end of a row. By itself it tries with others as well, and fails."""
+    """Whether bitsandbytes' AVX-512 BF16 kernel takes NF4 weights of these sizes: blocks of 32 outputs, and no group
+    that goes over the end of a row. By itself it tries with others as well, and fails."""
     return outputs % 32 == 0 and inputs % NF4_GROUP == 0
 
 
 class Int8:
-    """A signed byte a weight and a scale a row, as bitsandbytes makes them (LLM.int8(), Dettmers et al., arXiv:2208.07339).
+    """A signed byte a weight and a scale a row, as bitsandbytes makes them (LLM.int8(), Dettmers et al.,
+    arXiv:2208.07339).
 
-    On a GPU activations are rounded to bytes as well, each row by itself. The paper's outlier threshold is off: it takes
-    whole columns out of the byte product as soon as one row needs it, so that a row would depend on those beside it.
-    On a CPU torch's int8 kernel multiplies the same bytes by bf16 activations: bitsandbytes would write the weights out
-    in float32 for each product there, many times slower and less precise.
+    On a GPU activations are rounded to bytes as well, each row by itself. The paper's outlier threshold is off: it
+    takes whole columns out of the byte product as soon as one row needs it, so that a row would depend on those beside
+    it. On a CPU torch's int8 kernel multiplies the same bytes by bf16 activations: bitsandbytes would write the weights
+    out in float32 for each product there, many times slower and less precise.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         bnb = _bitsandbytes()
         self.outputs, self.inputs = weight.shape
-        self._bytes, largest, _ = bnb.functional.int8_vectorwise_quant(weight.half())
-        self._bytes[largest == 0] = 0  # a row of zeros has no scale
-        self._largest = largest.float()
+        self._bytes, row_maxima, _ = bnb.functional.int8_vectorwise_quant(weight.half())
+        self._bytes[row_maxima == 0] = 0  # a row of zeros has no scale
+        self._row_maxima = row_maxima.float()
         self._bias = bias
         self._on_cpu = weight.device.type == "cpu"
         if self._on_cpu:
             self._padding = -self.inputs % GROUP  # the kernel reads whole groups, and beyond the end of others
             self._bytes = F.pad(self._bytes, (0, self._padding))
-            self._steps = self._largest / 127
+            self._scales = self._row_maxima / 127
             self._ones = torch.ones(self.outputs, dtype=torch.bfloat16)
-        self.weight_bytes = self._bytes.nbytes + self._largest.nbytes
+        self.weight_bytes = self._bytes.nbytes + self._row_maxima.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._on_cpu:
-            half = F.pad(x.bfloat16(), (0, self._padding)) if self._padding else x.bfloat16()
-            sums = OPS._weight_int8pack_mm(half, self._bytes, self._ones)
-            out: Tensor = (sums * self._steps).to(x.dtype)
+            bf16_input = F.pad(x.bfloat16(), (0, self._padding)) if self._padding else x.bfloat16()
+            sums = OPS._weight_int8pack_mm(bf16_input, self._bytes, self._ones)
+            out: Tensor = (sums * self._scales).to(x.dtype)
         else:
-            rows, steps, _ = _bitsandbytes().functional.int8_vectorwise_quant(x.half())
-            out = torch.ops.bitsandbytes.int8_scaled_mm(rows, self._bytes, steps, self._largest, dtype=x.dtype)
+            quants, row_scales, _ = _bitsandbytes().functional.int8_vectorwise_quant(x.half())
+            out = torch.ops.bitsandbytes.int8_scaled_mm(
+                quants, self._bytes, row_scales, self._row_maxima, dtype=x.dtype
+            )
         return out if self._bias is None else out + self._bias.to(x.dtype)
 
 
@@ -174,13 +177,13 @@ Weight = Tensor | Blocks
 Builder = Callable[[Weight, Tensor | None], Linear]
 
 
-def values(weight: Weight) -> Tensor:
+def to_floats(weight: Weight) -> Tensor:
     """The matrix in floats: float32 from a GGUF's quants."""
     return torch.from_numpy(weight.dequantise()) if isinstance(weight, Blocks) else weight
 
 
 def _dense(name: str) -> Builder:
-    return lambda weight, bias: Dense(values(weight), bias, DTYPES[name])
+    return lambda weight, bias: Dense(to_floats(weight), bias, DTYPES[name])
 
 
 def _grid(weight: Weight, bias: Tensor | None) -> Linear:
@@ -212,21 +215,21 @@ LINEAR_FORMATS = {
         LinearFormat("bf16", "torch bf16 linear", _dense("bf16"), ("cpu", "cuda", "mps")),
         LinearFormat("fp16", "torch fp16 linear", _dense("fp16"), ("cuda", "mps")),
         LinearFormat("fp32", "torch fp32 linear", _dense("fp32"), ("cpu", "cuda", "mps")),
-        LinearFormat("nf4", NF4_PHRASE, lambda w, b: Nf4(values(w), b), ("cpu", "cuda"), True),
+        LinearFormat("nf4", NF4_PHRASE, lambda w, b: Nf4(to_floats(w), b), ("cpu", "cuda"), True),
         LinearFormat(
-            "int8", "int8 linear, bitsandbytes weights", lambda w, b: Int8(values(w), b), ("cpu", "cuda"), True
+            "int8", "int8 linear, bitsandbytes weights", lambda w, b: Int8(to_floats(w), b), ("cpu", "cuda"), True
         ),
     )
 }
 
 
-def computing(kind: LinearFormat, compute: str) -> LinearFormat:
+def with_compute(kind: LinearFormat, compute: str) -> LinearFormat:
     """The same with products made in a format of DTYPES. "auto", and all kinds but NF4: as they are by themselves (int8
     multiplies bytes, and the others are a format)."""
     if kind.name != "nf4" or compute == "auto":
         return kind
     dtype = DTYPES[compute]
-    return replace(kind, phrase=f"{NF4_PHRASE} in {compute}", build=lambda w, b: Nf4(values(w), b, dtype))
+    return replace(kind, phrase=f"{NF4_PHRASE} in {compute}", build=lambda w, b: Nf4(to_floats(w), b, dtype))
 
 
 def refusal(name: str, device: torch.device) -> str:

@@ -72,7 +72,8 @@ class LlamaShape:
 
 
 def _windows(config: dict[str, Any]) -> tuple[int | None, ...]:
-    """As transformers reads them: Mistral in every layer, Qwen where it is switched on, from a layer on or layer by layer."""
+    """As transformers reads them: Mistral in every layer, Qwen where it is switched on, from a layer on or layer by
+    layer."""
     kind, layers, window = config.get("model_type"), int(config["num_hidden_layers"]), config.get("sliding_window")
     if kind == "mistral":
         return (window,) * layers

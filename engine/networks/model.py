@@ -1,4 +1,4 @@
-"""Weights are shared and stateless (`Model`); what a conversation has already computed is its own (`kv_cache.Cache`).
+"""Weights are shared and stateless (`Model`); what a conversation has already computed is its own (`KVCache`).
 
 Align on read: `Model.forward` is given *all* ids of a request, keeps the longest prefix that its cache has already
 computed, and runs only the rest. Nobody ever rewinds a cache, so none can be rewound by one too many or too few.
@@ -16,7 +16,7 @@ from torch import Tensor
 from engine import sampling
 from engine.kernels.native_sampler import NativeSampler
 from engine.networks.attention import Span
-from engine.networks.devices import fetched, sent, synchronize
+from engine.networks.devices import fetch_to_cpu, send_ids, synchronize
 from engine.networks.kv_cache import KVCache, common_prefix
 
 PREFILL_CHUNK = 256
@@ -37,7 +37,7 @@ class Network(Protocol):
         """
         ...
 
-    def embedded(self, token_ids: Tensor) -> Tensor:
+    def embed(self, token_ids: Tensor) -> Tensor:
         """Rows of the embedding, [n, hidden]."""
         ...
 
@@ -72,47 +72,49 @@ class Model:
     def forward(self, requests: Sequence[Request]) -> list[Tensor]:
         """Logits float32 [last, vocab_size] on the CPU for each request; only ids that its cache lacks are computed.
 
-        last = 0 only fills the cache. Rows of several requests share one pass over the weights. A cache whose logits are
-        no numbers is cleared, so that another try does not meet them again.
+        last = 0 only fills the cache. Rows of several requests share one pass over the weights. A cache whose logits
+        are no numbers is cleared, so that another try does not meet them again.
         """
         begins = [min(common_prefix(r.cache.ids, r.ids), len(r.ids) - r.last) for r in requests]
         for request, begin in zip(requests, begins, strict=True):
             del request.cache.ids[begin:]
-        parts: list[list[Tensor]] = [[] for _ in requests]
+        logit_parts: list[list[Tensor]] = [[] for _ in requests]
         while any(len(r.cache.ids) < len(r.ids) for r in requests):
             for index, logits in self._pass(requests):
-                parts[index].append(logits)
-        found = [part[0] if len(part) == 1 else torch.cat([torch.empty(0, self.vocab_size), *part]) for part in parts]
-        for request, logits in zip(requests, found, strict=True):
+                logit_parts[index].append(logits)
+        logits_per_request = [
+            part[0] if len(part) == 1 else torch.cat([torch.empty(0, self.vocab_size), *part]) for part in logit_parts
+        ]
+        for request, logits in zip(requests, logits_per_request, strict=True):
             if len(logits) and not np.isfinite(logits.numpy().max()):  # in numpy: torch would wake its threads for it
                 request.cache.clear()
-        return found
+        return logits_per_request
 
     def _pass(self, requests: Sequence[Request]) -> list[tuple[int, Tensor]]:
         """One pass over the weights, at most PREFILL_CHUNK rows of what is missing, requests in order."""
         spans: list[Span] = []
         owners: list[int] = []
         rows: list[int] = []
-        wanted: list[range] = []
+        logit_ranges: list[range] = []
         for index, request in enumerate(requests):
             begin = len(request.cache.ids)
             count = min(len(request.ids) - begin, PREFILL_CHUNK - len(rows))
             if count <= 0:
                 continue
-            first_wanted = max(0, len(request.ids) - request.last - begin)
+            first_logit_row = max(0, len(request.ids) - request.last - begin)
             spans.append(Span(request.cache, len(rows), begin, count))
             owners.append(index)
-            wanted.append(range(len(rows) + min(first_wanted, count), len(rows) + count))
+            logit_ranges.append(range(len(rows) + min(first_logit_row, count), len(rows) + count))
             rows.extend(request.ids[begin : begin + count])
-        at = [position for span in spans for position in range(span.begin, span.begin + span.count)]
-        token_ids, positions, logit_rows = sent(
-            [rows, at, [row for part in wanted for row in part]], self.network.device
+        flat_positions = [position for span in spans for position in range(span.begin, span.begin + span.count)]
+        token_ids, positions, logit_rows = send_ids(
+            [rows, flat_positions, [row for part in logit_ranges for row in part]], self.network.device
         )
-        logits = fetched(self.network(token_ids, positions, spans, logit_rows)[:, : self.vocab_size])
+        logits = fetch_to_cpu(self.network(token_ids, positions, spans, logit_rows)[:, : self.vocab_size])
         for owner, span in zip(owners, spans, strict=True):
             span.cache.ids.extend(requests[owner].ids[span.begin : span.begin + span.count])
-        split = torch.split(logits, [len(part) for part in wanted])
-        return [(owner, part) for owner, part in zip(owners, split, strict=True) if len(part)]
+        logits_per_span = torch.split(logits, [len(part) for part in logit_ranges])
+        return [(owner, part) for owner, part in zip(owners, logits_per_span, strict=True) if len(part)]
 
     def synchronize(self) -> None:
         """Wait for the device, so that a clock read next means something. Nothing to do on a CPU."""

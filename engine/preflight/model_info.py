@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.heads.config import default_features
+from engine.heads.config import default_feature_layers
 from engine.preflight.diagnostics import Diagnostic
 from engine.preflight.tokenizer_info import TokenizerInfo
 
@@ -21,7 +21,7 @@ class HeadInfo:
     vocabulary: int
 
     def layers_of(self, target_layers: int) -> tuple[int, ...]:
-        return self.layers or default_features(target_layers)
+        return self.layers or default_feature_layers(target_layers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Chat templates without transformers, whose import alone takes seconds: Jinja in its sandbox, as transformers sets it up."""
+"""Chat templates without transformers, whose import alone takes seconds: Jinja in its sandbox, as transformers sets it
+up."""
 
 from __future__ import annotations
 

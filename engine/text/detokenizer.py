@@ -166,8 +166,8 @@ def _byte_fallback(marks: Sequence[tuple[str, str]]) -> Any:
 
 
 def _byte_level_alphabet() -> dict[int, str]:
-    """For each character that byte-level BPE writes, that of its byte: printable ones stand for themselves, the rest are
-    written from U+0100 on. Other characters below that are sent to where no byte is."""
+    """For each character that byte-level BPE writes, that of its byte: printable ones stand for themselves, the rest
+    are written from U+0100 on. Other characters below that are sent to where no byte is."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     unprintable = [byte for byte in range(256) if byte not in printable]
     substitutes = {0x100 + i: chr(byte) for i, byte in enumerate(unprintable)}

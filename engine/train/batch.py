@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from engine.config import SamplingParams
-from engine.networks.devices import fetched
+from engine.networks.devices import fetch_to_cpu
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
 from engine.rng import inverse_cdf
@@ -127,7 +127,7 @@ def turns_in_circles(ids: Sequence[int]) -> bool:
 
 def _spoken(lane: BatchLane, with_states: bool) -> Spoken:
     dialogue = Dialogue(tuple(lane.ids), len(lane.turn.ids), lane.turn.params.temperature)
-    states = fetched(lane.cache.features(0, len(lane.ids))).numpy().copy() if with_states else None
+    states = fetch_to_cpu(lane.cache.features(0, len(lane.ids))).numpy().copy() if with_states else None
     return Spoken(dialogue, states)
 
 

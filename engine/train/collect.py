@@ -12,7 +12,7 @@ from engine.cli.options import add_threads_option, silent, tell
 from engine.cli.progress import written
 from engine.config import Message, SamplingParams
 from engine.errors import EngineError
-from engine.heads.load import sizes
+from engine.heads.load import target_sizes
 from engine.loading.load import load
 from engine.networks.kv_cache import common_prefix
 from engine.networks.model import Model
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> None:
     tell(f"{loaded.name}, {loaded.weights}, {loaded.kernel}; {len(passages)} passages")
     store = None
     if args.features:
-        layers, hidden, _ = sizes(loaded.network, loaded.name)
+        layers, hidden, _ = target_sizes(loaded.network, loaded.name)
         store = FeatureStore(args.features, args.model, all_layers(args.layers, layers), hidden)
     model = Model(loaded.network, loaded.context_len)
     collect(

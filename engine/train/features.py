@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import EngineError
-from engine.networks.devices import fetched
+from engine.networks.devices import fetch_to_cpu
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
 from engine.train.dialogues import Dialogue, digest, line_of, parsed
@@ -155,4 +155,4 @@ def fill(
 def _states(model: Model, dialogue: Dialogue, layers: Sequence[int]) -> Array:
     cache = KVCache(layers)
     model.forward([Request(dialogue.ids, 0, cache)])
-    return fetched(cache.features(0, len(dialogue.ids))).numpy()
+    return fetch_to_cpu(cache.features(0, len(dialogue.ids))).numpy()

@@ -91,9 +91,9 @@ class Trainee:
                 key = self._rotated(eagle3.project(weights, config, 0, x, "k"), position)
                 own.append((key, eagle3.project(weights, config, 0, x, "v")))
             queries = self._rotated(eagle3.project(weights, config, 0, x, "q"), position)
-            state = eagle3.finish(weights, config, 0, residual, _attend(queries, keys, values, own, starts))
+            state = eagle3.finish_layer(weights, config, 0, residual, _attend(queries, keys, values, own, starts))
             found.append(self._step(examples, starts, state, target, j))
-            state = eagle3.fed(weights, config, state)
+            state = eagle3.next_input(weights, config, state)
         return found
 
     def _rotated(self, heads: Tensor, positions: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 
 from engine import hardware
 from engine.networks import devices
-from engine.networks.linear import DTYPES, LINEAR_FORMATS, Int8, Nf4, computing
+from engine.networks.linear import DTYPES, LINEAR_FORMATS, Int8, Nf4, with_compute
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = [path.relative_to(ROOT) for path in sorted((ROOT / "engine").rglob("*.py")) if path.stem != "devices"]
@@ -62,17 +62,17 @@ def test_the_reading_of_the_code_tells_moves_from_casts(call: str, moving: bool)
 
 def test_ids_arrive_as_they_were_sent() -> None:
     rows = [[3, 1, 2], range(5), [], [2**40]]
-    found = devices.sent(rows, CPU)
+    found = devices.send_ids(rows, CPU)
     assert [part.tolist() for part in found] == [list(row) for row in rows]
     assert all(part.dtype == torch.int64 for part in found)
-    assert [part.tolist() for part in devices.sent([[], []], CPU)] == [[], []]
+    assert [part.tolist() for part in devices.send_ids([[], []], CPU)] == [[], []]
 
 
 def test_what_is_there_already_is_not_copied() -> None:
     x = torch.randn(3)
-    assert devices.moved(x, CPU) is x and devices.fetched(x) is x
-    half = devices.moved(x, CPU, torch.bfloat16)
-    assert half.dtype == torch.bfloat16 and devices.fetched(half).dtype == torch.float32
+    assert devices.move_to_device(x, CPU) is x and devices.fetch_to_cpu(x) is x
+    half = devices.move_to_device(x, CPU, torch.bfloat16)
+    assert half.dtype == torch.bfloat16 and devices.fetch_to_cpu(half).dtype == torch.float32
     devices.synchronize(CPU)
 
 
@@ -126,7 +126,7 @@ def test_a_model_that_is_moved_leaves_its_quantised_layers_where_they_are(kind: 
 def test_nf4_multiplies_in_the_format_that_is_asked_for(compute: str, outputs: int) -> None:
     """64: a processor with AVX-512 BF16 has a kernel for that, which multiplies in bf16 whatever it is asked for."""
     weight, x = torch.randn(outputs, 64), torch.randn(5, 64)
-    exact, kind = torch.nn.functional.linear(x, _dequantised(weight)), computing(LINEAR_FORMATS["nf4"], compute)
+    exact, kind = torch.nn.functional.linear(x, _dequantised(weight)), with_compute(LINEAR_FORMATS["nf4"], compute)
     found = kind.build(weight, None)(x)
     assert found.dtype == torch.float32 and kind.phrase.endswith(f" in {compute}")
     error = float((found - exact).norm() / exact.norm())
@@ -161,8 +161,8 @@ def _dequantised(weight: torch.Tensor) -> torch.Tensor:
 
 
 def test_other_kinds_multiply_as_they_are() -> None:
-    assert all(computing(kind, "fp16") is kind for name, kind in LINEAR_FORMATS.items() if name != "nf4")
-    assert computing(LINEAR_FORMATS["nf4"], "auto") is LINEAR_FORMATS["nf4"]
+    assert all(with_compute(kind, "fp16") is kind for name, kind in LINEAR_FORMATS.items() if name != "nf4")
+    assert with_compute(LINEAR_FORMATS["nf4"], "auto") is LINEAR_FORMATS["nf4"]
 
 
 # ----------------------------------------------------------------------------------------------- other processors

@@ -59,7 +59,7 @@ class FeatureNetwork(FakeNetwork):
         logits = super().__call__(token_ids, positions, spans, logit_rows)
         for span in spans:
             span.cache._feature_layers = layers[span.row]
-            keys = span.cache.room(0, 0, 1, (1, 1), torch.float64, self.device)[0]
+            keys = span.cache.reserve(0, 0, 1, (1, 1), torch.float64, self.device)[0]
             ids = [int(x) for x in keys[0, : span.begin + span.count, 0].tolist()]
             features = features_of(ids, LAYERS)[span.begin :]
             for index, layer in enumerate(layers[span.row]):

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.errors import LoadError
-from engine.heads.format import HeadFile, default_features, is_head, read_head, write_head
+from engine.heads.format import HeadFile, default_feature_layers, is_head, read_head, write_head
 from engine.heads.load import BUNDLED
 from engine.heads.torch_head import TorchHead
 from tests.engine.tiny_heads import (
@@ -110,7 +110,7 @@ def test_the_layout_of_the_first_heads_is_read(tmp_path: Path, kind: str) -> Non
     assert is_head(folder)
     found, config = read(folder), head_config()
     assert found.config.shape == config.shape and found.config.draft_vocab_size == DRAFT_VOCAB
-    assert found.config.feature_layers == default_features(TARGET_LAYERS) == (2, 4, 5)
+    assert found.config.feature_layers == default_feature_layers(TARGET_LAYERS) == (2, 4, 5)
     assert not found.config.normed_residual and torch.equal(found.ids, draft_ids())
     assert found.embedding is not None and torch.equal(found.embedding, embedding(4))
     weights = random_weights(config)

@@ -23,8 +23,8 @@ from engine.loading import source
 from engine.loading.gguf_convert import read_tiles
 from engine.networks.attention import Span, attend_spans
 from engine.networks.kv_cache import KVCache
-from engine.networks.linear import Dense, Linear, Weight, values
-from engine.networks.llama import LeanLlama, attend, reach, rms_norm
+from engine.networks.linear import Dense, Linear, Weight, to_floats
+from engine.networks.llama import LeanLlama, attend, attention_mask, rms_norm
 from engine.networks.llama_shape import LlamaShape, refusal
 from engine.networks.model import Model, Request
 from engine.networks.native_llama import NativeLlama
@@ -94,7 +94,7 @@ def random_model(config: Any) -> Any:
 
 
 def dense(weight: Weight, bias: torch.Tensor | None) -> Linear:
-    return Dense(values(weight), bias, torch.float32)
+    return Dense(to_floats(weight), bias, torch.float32)
 
 
 def shape_of(config: Any) -> LlamaShape:
@@ -178,7 +178,11 @@ def test_half_precision_is_close_in_every_format(dtype: torch.dtype) -> None:
     expected, _ = expected_of(hf, ids)
     weights = {name: tensor.to(dtype) for name, tensor in hf.state_dict().items()}
     network = LeanLlama(
-        shape_of(hf.config), weights, lambda w, b: Dense(values(w), b, dtype), dtype=dtype, device=torch.device("cpu")
+        shape_of(hf.config),
+        weights,
+        lambda w, b: Dense(to_floats(w), b, dtype),
+        dtype=dtype,
+        device=torch.device("cpu"),
     )
     cache = KVCache()
     [found] = Model(network, 2048).forward([Request(ids, 40, cache)])
@@ -383,7 +387,7 @@ def test_the_native_networks_features_are_those_of_transformers() -> None:
     config = json.loads((folder / "config.json").read_text("utf-8"))
     matrices, vectors = read_tiles(folder)
     state = {name: torch.from_numpy(array) for name, array in vectors.items()}
-    state |= {name: values(blocks) for name, blocks in matrices.items()}
+    state |= {name: to_floats(blocks) for name, blocks in matrices.items()}
     state["lm_head.weight"] = state["model.embed_tokens.weight"]
     hf = transformers.LlamaForCausalLM(transformers.LlamaConfig.from_dict(config)).eval()
     hf.load_state_dict(state)
@@ -423,7 +427,7 @@ on_avx2 = pytest.mark.skipif(
 @pytest.mark.parametrize("kind", ["smollm", "llama, a key head each", "mistral", "qwen3"])
 def test_over_linear_layers_that_are_exact_the_whole_network_is(kind: str) -> None:
     hf = random_model(CONFIGS[kind]())
-    assert exactness.is_exact(lean(hf, lambda w, b: RowByRow(values(w), b, torch.float32)))
+    assert exactness.is_exact(lean(hf, lambda w, b: RowByRow(to_floats(w), b, torch.float32)))
 
 
 @given(
@@ -440,7 +444,7 @@ def test_attention_gives_a_row_its_bits_whatever_is_beside(
     queries = torch.randn(count, 2 * groups, dim, generator=generator)
 
     def seen_by(row: int, count: int) -> torch.Tensor:
-        mask = reach(Span(KVCache(), 0, begin + row, count), groups, window, keys)
+        mask = attention_mask(Span(KVCache(), 0, begin + row, count), groups, window, keys)
         return attend(queries[row : row + count], keys, held, mask)
 
     whole, row = seen_by(0, count), seed % count

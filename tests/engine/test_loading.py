@@ -337,7 +337,7 @@ def test_a_model_that_only_looks_like_the_family_runs_on_transformers(
     folder: Path, tiny: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lean network proves itself on each model: one that computes something else is not taken."""
-    monkeypatch.setattr("engine.networks.llama.rotated", lambda heads, cosine, sine: heads)
+    monkeypatch.setattr("engine.networks.llama.rotate", lambda heads, cosine, sine: heads)
     loaded = load(folder)
     assert type(loaded.network) is TransformersNetwork and not loaded.exact
     ids = [5, 9, 17, 33]

@@ -78,7 +78,7 @@ def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         patch.setattr(native, "FLAGS", tuple("-O2" if f == "-march=native" else f for f in native.FLAGS) + flags)
         path = tmp_path_factory.mktemp("kernels") / "kernels.so"
         native._compile(COMPILER, path)
-    made = native._load(path, "test")
+    made = native._load_library(path, "test")
     assert made.path == request.param
     return made
 

@@ -117,7 +117,7 @@ def slowly(head: Head, ids: Sequence[int], features: Tensor, begin: int, steps: 
         state = head.run(torch.tensor(ids[t + 1 : t + 2]), head.join(features[t : t + 1]), t, cache)
     found = [head.logits(state)[0]]
     for t in range(begin + 1, begin + steps):
-        state = head.run(torch.tensor(ids[t + 1 : t + 2]), head.fed(state), t, cache)
+        state = head.run(torch.tensor(ids[t + 1 : t + 2]), head.next_input(state), t, cache)
         found.append(head.logits(state)[0])
     return found
 

@@ -24,7 +24,7 @@ from engine.events import Finished, FinishReason, Round
 from engine.heads.torch_head import TorchHead
 from engine.loading import load as loading
 from engine.networks.attention import Span
-from engine.networks.devices import fetched, moved, sent
+from engine.networks.devices import fetch_to_cpu, move_to_device, send_ids
 from engine.networks.kv_cache import KVCache
 from engine.networks.linear import LINEAR_FORMATS, Nf4, refusal
 from engine.networks.model import Model, Request
@@ -179,7 +179,7 @@ def test_the_engine_says_where_it_runs_and_answers(llama: Path, other: Path, dev
 
 
 def head_on(device: str) -> TorchHead:
-    config, table = tiny_heads.head_config(), moved(tiny_heads.embedding(), device)
+    config, table = tiny_heads.head_config(), move_to_device(tiny_heads.embedding(), device)
     where = torch.device(device)
     ids = tiny_heads.draft_ids()
     return TorchHead(config, tiny_heads.random_weights(config), ids, lambda i: table[i], where, torch.float32)
@@ -194,7 +194,7 @@ def test_a_heads_drafts_are_those_of_the_cpu(device: str) -> None:
         HeadDrafter(tiny_heads.torch_head(tiny_heads.head_config()), KVCache(), tiny_heads.VOCAB), ids, 5, params
     )
     drafter = HeadDrafter(head_on(device), KVCache(), tiny_heads.VOCAB)
-    found = tiny_heads.proposed(drafter, ids, 5, params, moved(features, device))
+    found = tiny_heads.proposed(drafter, ids, 5, params, move_to_device(features, device))
     assert found.token_ids == expected.token_ids
 
 
@@ -216,7 +216,7 @@ def without_waiting() -> Iterator[None]:
 def test_waiting_would_be_noticed() -> None:
     x = torch.ones(2, device="cuda")
     with pytest.raises(RuntimeError), without_waiting():
-        fetched(x)
+        fetch_to_cpu(x)
 
 
 @pytest.mark.gpu
@@ -228,29 +228,29 @@ def test_a_pass_waits_for_nothing_before_its_logits(llama: Path, quant: str) -> 
     for n in (36, 37):  # what comes with the first passes: room, rope tables, kernels
         network.forward([Request(ids[:n], 1, cache)])
     with torch.inference_mode(), without_waiting():
-        token_ids, positions, logit_rows = sent([ids[37:38], [37], [0]], "cuda")
+        token_ids, positions, logit_rows = send_ids([ids[37:38], [37], [0]], "cuda")
         network.network(token_ids, positions, [Span(cache, 0, 37, 1)], logit_rows)
 
 
 @pytest.mark.gpu
 def test_a_heads_step_waits_for_nothing_before_its_logits() -> None:
     head, cache = head_on("cuda"), KVCache()
-    features = moved(tiny_heads.features_of([1, 2, 3]), "cuda")
+    features = move_to_device(tiny_heads.features_of([1, 2, 3]), "cuda")
     with torch.inference_mode():
         state = head.run(torch.tensor([1, 2, 3]), head.join(features), 0, cache)
-        state = head.run(torch.tensor([4]), head.fed(state[-1:]), 3, cache)
+        state = head.run(torch.tensor([4]), head.next_input(state[-1:]), 3, cache)
         with without_waiting():
-            head.run(torch.tensor([5]), head.fed(state), 4, cache)
+            head.run(torch.tensor([5]), head.next_input(state), 4, cache)
 
 
 @pytest.mark.gpu
 def test_scales_are_quantised_too() -> None:
     """Double quantisation: 4 bits, 8 bits for 64, and 32 for 64 * 256 (QLoRA, section 3); and about the same weights."""
     weight = torch.randn(512, 512, generator=torch.Generator().manual_seed(0)).bfloat16().float()
-    twice, once = Nf4(moved(weight, "cuda", torch.bfloat16), None), Nf4(weight, None)
+    twice, once = Nf4(move_to_device(weight, "cuda", torch.bfloat16), None), Nf4(weight, None)
     assert twice.weight_bytes == pytest.approx(weight.numel() * (4 + 8 / 64 + 32 / (64 * 256)) / 8, rel=0.01)
     x = torch.eye(512)
-    found = fetched(twice(moved(x, "cuda", torch.bfloat16)))
+    found = fetch_to_cpu(twice(move_to_device(x, "cuda", torch.bfloat16)))
     assert (found - once(x)).norm() <= 0.02 * weight.norm()
 
 

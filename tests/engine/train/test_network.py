@@ -93,7 +93,7 @@ def test_an_entry_kept_from_a_draft_step_shows() -> None:
     config, ids = head_config(), some_ids(13)
     features, head, cache = features_of(ids), torch_head(config), KVCache()
     state = head.run(torch.tensor(ids[1:7]), head.join(features[:6]), 0, cache)[-1:]
-    head.run(torch.tensor(ids[7:8]), head.fed(state), 6, cache)  # a draft that was accepted, and kept
+    head.run(torch.tensor(ids[7:8]), head.next_input(state), 6, cache)  # a draft that was accepted, and kept
     stale = head.logits(head.run(torch.tensor(ids[8:9]), head.join(features[7:8]), 7, cache))[0]
     steps = trainee(config).chains([an_example(ids, 7)], 1)
     assert float((steps[0].logits[0] - stale).abs().max()) > 0.02
