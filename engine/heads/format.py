@@ -1,5 +1,5 @@
-"""A draft head's files: the `speculators` format for EAGLE-3, written and read, and the layout of the first EAGLE-3
-heads.
+"""A draft head's files: the `speculators` format for EAGLE-3, written and read, and the first
+EAGLE-3 heads' layout.
 
 A folder holds config.json and model.safetensors. Two numbers are easily taken for others: a feature layer i is the
 hidden state that *enters* layer i, and `d2t` holds offsets: target id = draft id + d2t[draft id].
@@ -37,9 +37,8 @@ UNREADABLE = (
 
 @dataclass(frozen=True, slots=True)
 class HeadFile:
-    """weights: float32, under the names of `eagle3`. ids int64 [draft vocabulary], the target's ids; embedding [V,
-    hidden]
-    if the head brings one, else None: the target's serves."""
+    """weights: float32, under the names of `eagle3`. ids int64 [draft vocabulary], the target's ids; embedding
+    [V, hidden] if the head brings one, else None: the target's serves."""
 
     config: HeadConfig
     weights: Weights

@@ -106,8 +106,8 @@ class NativeHead:
         )  # the tables of angles, from `begin` on
         self._library.gl_layers(
             ctypes.byref(self._shape), self._layers, rows, count, self._cosine.data_ptr() + rope_offset,
-            self._sine.data_ptr() + rope_offset, out.data_ptr(), embeddings.data_ptr(), keys_only, None, self._scratch_pointer(0), end,
-            self._threads,
+            self._sine.data_ptr() + rope_offset, out.data_ptr(), embeddings.data_ptr(), keys_only, None,
+            self._scratch_pointer(0), end, self._threads,
         )  # fmt: skip
         return out
 

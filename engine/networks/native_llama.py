@@ -86,7 +86,8 @@ class NativeLlama:
         feature_buffers = {n: torch.empty(count, shape.hidden) for n in sorted(feature_layers(spans, shape.layers))}
         library.gl_layers(
             ctypes.byref(self._native_shape), self._layers, rows, count, cosine.data_ptr(), sine.data_ptr(),
-            hidden.data_ptr(), None, 0, self._feature_pointers(feature_buffers), scratch, longest_context, self._threads,
+            hidden.data_ptr(), None, 0, self._feature_pointers(feature_buffers), scratch,
+            longest_context, self._threads,
         )  # fmt: skip
         for n, layer_input in feature_buffers.items():
             keep_features(n, hidden if n == shape.layers else layer_input, spans)
