@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from engine.errors import LoadError
-from engine.loading.default_model import DEFAULT_MODEL, GEMMA, fetched
+from engine.loading.default_model import DEFAULT_MODEL, GEMMA, fetch_model
 
 CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """The first is Chromium without its own windows: the same engine draws the page, for half the processor time."""
@@ -26,7 +26,7 @@ MODELS = {"default": DEFAULT_MODEL, "gemma": GEMMA}
 @functools.cache
 def _lacks_model(name: str = "default") -> str:
     try:
-        fetched(MODELS[name], offline=False, progress=lambda phase, fraction: None)
+        fetch_model(MODELS[name], offline=False, progress=lambda phase, fraction: None)
     except LoadError as error:
         return str(error)
     return ""

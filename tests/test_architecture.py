@@ -141,7 +141,7 @@ def test_the_engine_knows_no_page_and_the_page_no_tensors() -> None:
         parts, used = path.relative_to(ROOT).parts, libraries(path)
         if parts[0] == "engine":
             assert not used & {"gradio", "plotly", "ui", "app"}, path
-            may = parts[1] == "bench" or path.name in ("load.py", "gguf_convert.py")
+            may = parts[1] == "bench" or path.name in ("transformers_load.py", "gguf_convert.py")
             assert may or "transformers" not in used, path
         else:
             assert not used & {"torch", "transformers", "bitsandbytes"}, path

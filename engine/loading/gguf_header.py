@@ -19,8 +19,8 @@ BLOCK = 2**20
 """Bytes to read at a time."""
 
 LONGEST_HEAD = 2**26
-"""Bytes that no head exceeds, the largest vocabularies take half as many: a wrong number, or a file made to do harm, must
-not fill the memory before it is found out."""
+"""Bytes that no head exceeds, the largest vocabularies take half as many: a wrong number, or a file made to do harm,
+must not fill the memory before it is found out."""
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
@@ -96,7 +96,7 @@ class _Reader:
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file, self._size = file, size
-        self._bytes, self._at = b"", 0
+        self._bytes, self._offset = b"", 0
         self._begin = 0  # of _bytes, in the file
 
     def header(self) -> GgufHeader:
@@ -105,16 +105,16 @@ class _Reader:
         version = self._number("I")
         if version not in (2, 3):
             raise ValueError(f"its version is {version}, and only 2 and 3 are known")
-        count, pairs = self._number("Q"), self._number("Q")
-        if max(count, pairs) > 10**6:
+        tensor_count, pair_count = self._number("Q"), self._number("Q")
+        if max(tensor_count, pair_count) > 10**6:
             raise ValueError("its head cannot be right")
-        facts = {self._string(): self._value(self._number("I")) for _ in range(pairs)}
-        found = [self._tensor() for _ in range(count)]
+        facts = {self._string(): self._value(self._number("I")) for _ in range(pair_count)}
+        relative_tensors = [self._tensor() for _ in range(tensor_count)]
         align = int(facts.get("general.alignment", 32)) or 32
         if align < 0:
             raise ValueError(f"its alignment is {align}")
-        start = -(-(self._begin + self._at) // align) * align
-        tensors = tuple(GgufTensor(t.name, t.type, t.shape, start + t.offset, t.nbytes) for t in found)
+        start = -(-(self._begin + self._offset) // align) * align
+        tensors = tuple(GgufTensor(t.name, t.type, t.shape, start + t.offset, t.nbytes) for t in relative_tensors)
         if any(tensor.offset + tensor.nbytes > self._size for tensor in tensors):
             raise EOFError
         return GgufHeader(facts, tensors, self._size)
@@ -131,53 +131,54 @@ class _Reader:
         if kind == STRING:
             return self._string()
         if kind != ARRAY:
-            return self._number(SCALARS[kind]) if kind in SCALARS else self._unknown(kind)
+            return self._number(SCALARS[kind]) if kind in SCALARS else self._refuse_type(kind)
         inner, count = self._number("I"), self._number("Q")
         if inner in SCALARS:
             code = f"<{count}{SCALARS[inner]}"
-            return list(struct.unpack(code, self._take(self._checked(struct.calcsize(code)))))
-        self._checked(8 * count)
+            return list(struct.unpack(code, self._take(self._check_size(struct.calcsize(code)))))
+        self._check_size(8 * count)
         return self._strings(count) if inner == STRING else [self._value(inner) for _ in range(count)]
 
     def _strings(self, count: int) -> list[str]:
-        """A vocabulary has hundreds of thousands: those that lie wholly in the block at hand are taken without a call."""
-        found: list[str] = []
-        data, at = self._bytes, self._at
+        """A vocabulary has hundreds of thousands: those that lie wholly in the block at hand are taken without a
+        call."""
+        strings: list[str] = []
+        buffer, offset = self._bytes, self._offset
         for _ in range(count):
-            begin = at + 8
-            end = begin + int.from_bytes(data[at:begin], "little")
-            if begin > len(data) or end > len(data):
-                self._at = at
-                found.append(self._string())
-                data, at = self._bytes, self._at
+            begin = offset + 8
+            end = begin + int.from_bytes(buffer[offset:begin], "little")
+            if begin > len(buffer) or end > len(buffer):
+                self._offset = offset
+                strings.append(self._string())
+                buffer, offset = self._bytes, self._offset
             else:
-                found.append(data[begin:end].decode("utf-8", "replace"))
-                at = end
-        self._at = at
-        return found
+                strings.append(buffer[begin:end].decode("utf-8", "replace"))
+                offset = end
+        self._offset = offset
+        return strings
 
-    def _unknown(self, kind: int) -> Any:
+    def _refuse_type(self, kind: int) -> Any:
         raise ValueError(f"it holds a value of type {kind}")
 
     def _string(self) -> str:
-        return self._take(self._checked(self._number("Q"))).decode("utf-8", "replace")
+        return self._take(self._check_size(self._number("Q"))).decode("utf-8", "replace")
 
     def _number(self, code: str) -> Any:
         return struct.unpack(f"<{code}", self._take(struct.calcsize(code)))[0]
 
-    def _checked(self, count: int) -> int:
+    def _check_size(self, count: int) -> int:
         if count > LONGEST_HEAD:
             raise ValueError("its head cannot be right")
         return count
 
     def _take(self, count: int) -> bytes:
-        end = self._at + count
-        self._checked(self._begin + end)
+        end = self._offset + count
+        self._check_size(self._begin + end)
         if end > len(self._bytes):
-            kept = self._bytes[self._at :]
-            self._begin += self._at
-            self._bytes, self._at, end = kept + self._file.read(max(BLOCK, count - len(kept))), 0, count
+            rest = self._bytes[self._offset :]
+            self._begin += self._offset
+            self._bytes, self._offset, end = rest + self._file.read(max(BLOCK, count - len(rest))), 0, count
             if count > len(self._bytes):
                 raise EOFError
-        taken, self._at = self._bytes[self._at : end], end
-        return taken
+        result, self._offset = self._bytes[self._offset : end], end
+        return result

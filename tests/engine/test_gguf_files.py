@@ -19,7 +19,7 @@ from engine.errors import LoadError
 from engine.loading import gguf_convert as convert
 from engine.loading import load as loading
 from engine.loading.gguf_files import GRID, READ
-from engine.loading.gguf_rope import speeds
+from engine.loading.gguf_rope import rope_speeds
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
 from tests.engine import tiny_ggufs
@@ -69,7 +69,7 @@ def test_other_types_are_those_of_ggufs_own_package(kind: str, tmp_path: Path) -
     data[:] = np.arange(16)[:, None] + 3
     path = write(tmp_path / "a.gguf", "llama", {}, {"x.weight": (kind, data)})
     [tensor] = convert.read_gguf(path).tensors
-    made = convert._bf16(path, tensor, 0.0)
+    made = convert._read_bf16(path, tensor, 0.0)
     expected = gguf.quants.dequantize(data, gguf.GGMLQuantizationType[kind])
     assert made.shape == (16, 256) and torch.equal(made, torch.from_numpy(expected.copy()).bfloat16())
 
@@ -165,8 +165,8 @@ LLAMA3 = {
 
 
 def slower_by() -> np.ndarray:
-    plain = speeds(LLAMA3 | {"rope_type": "default"}, tiny_ggufs.DIM)
-    return (np.array(plain) / speeds(LLAMA3, tiny_ggufs.DIM)).astype(np.float32)
+    plain = rope_speeds(LLAMA3 | {"rope_type": "default"}, tiny_ggufs.DIM)
+    return (np.array(plain) / rope_speeds(LLAMA3, tiny_ggufs.DIM)).astype(np.float32)
 
 
 @pytest.mark.parametrize("kind", ["F16", "Q8_0"])
@@ -175,10 +175,10 @@ def test_the_rotation_of_llama_3_is_found_again(kind: str, tmp_path: Path) -> No
 
     model = random_model("llama", rope_parameters=LLAMA3)
     theirs, _ = ROPE_INIT_FUNCTIONS["llama3"](model.config, "cpu")
-    assert np.allclose(speeds(LLAMA3, tiny_ggufs.DIM), theirs.numpy(), rtol=1e-5)
+    assert np.allclose(rope_speeds(LLAMA3, tiny_ggufs.DIM), theirs.numpy(), rtol=1e-5)
     path = write_quantised(tmp_path / "a.gguf", "llama", model, kind)
     header = convert.read_gguf(path)
-    tensors = {t.name: (t.type, np.array(convert.raw(path, t))) for t in header.tensors}
+    tensors = {t.name: (t.type, np.array(convert.read_raw(path, t))) for t in header.tensors}
     tensors = {n: (k, d.view(np.float32)[0] if k == "F32" else d) for n, (k, d) in tensors.items()}
     facts = {k: v for k, v in header.facts.items() if k != "general.architecture"}
     rotated = write(tmp_path / "b.gguf", "llama", facts, tensors | {"rope_freqs.weight": ("F32", slower_by())})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import LoadError
-from engine.loading.gguf_tokenizer import BY_WORDS, STOPS, stop_ids, tokeniser, tokenizer_config
+from engine.loading.gguf_tokenizer import BY_WORDS, STOPS, build_backend, stop_ids, tokenizer_config
 from engine.text.tokenizer import build_tokenizer
 from tests.engine import tokenisers
 from tests.engine.tiny_ggufs import byte_level_facts
@@ -22,7 +22,7 @@ TEXTS = st.one_of(
         st.sampled_from(["the ", " fox", "12345", "\n\n", "   ", "I'LL", "don't", "你好", "🙂", "e\u0301", "_x"])
     ).map("".join),
 )
-BYTES = {pre: tokeniser(byte_level_facts(pre), "x") for pre in ("smollm", "gpt-2", "qwen2", "llama-bpe")}
+BYTES = {pre: build_backend(byte_level_facts(pre), "x") for pre in ("smollm", "gpt-2", "qwen2", "llama-bpe")}
 
 
 @given(TEXTS)
@@ -74,7 +74,7 @@ def test_words_are_cut_as_each_kind_cuts_them(pre: str, words: list[str]) -> Non
 @given(TEXTS)
 @pytest.mark.parametrize("pre", BYTES)
 def test_byte_level_text_comes_back(pre: str, text: str) -> None:
-    made = build_tokenizer(tokeniser(byte_level_facts(pre), "x"), None, {2}) if pre not in READY else READY[pre]
+    made = build_tokenizer(build_backend(byte_level_facts(pre), "x"), None, {2}) if pre not in READY else READY[pre]
     READY[pre] = made
     wanted = text if pre != "qwen2" else BYTES["qwen2"].normalizer.normalize_str(text)
     assert made.decode(made.encode(text)) == wanted
@@ -87,8 +87,8 @@ def test_a_word_that_is_a_token_needs_no_merges_in_llama_3s_kind() -> None:
     facts = byte_level_facts("llama-bpe")
     tokens = facts["tokenizer.ggml.tokens"]
     facts |= {"tokenizer.ggml.tokens": [*tokens, "zyx"], "tokenizer.ggml.token_type": [*_types(facts), 1]}
-    assert tokeniser(facts, "x").encode("zyx").ids == [len(tokens)]
-    assert len(tokeniser(facts | {"tokenizer.ggml.pre": "qwen2"}, "x").encode("zyx").ids) == 3
+    assert build_backend(facts, "x").encode("zyx").ids == [len(tokens)]
+    assert len(build_backend(facts | {"tokenizer.ggml.pre": "qwen2"}, "x").encode("zyx").ids) == 3
 
 
 def _types(facts: Mapping[str, Any]) -> list[int]:
@@ -133,7 +133,7 @@ def plain_sentence_piece(facts: Mapping[str, Any], text: str) -> list[int]:
     return [i for part in parts for i in ([normal[part]] if part in normal else [byte + b for b in part.encode()])]
 
 
-WITHOUT_PREFIX = tokeniser(spm(False), "x")
+WITHOUT_PREFIX = build_backend(spm(False), "x")
 
 
 @given(st.text(st.sampled_from("helo tabcd中🙂\n"), max_size=30).filter(lambda text: "  " not in text))
@@ -150,7 +150,7 @@ def test_sentence_pieces_text_comes_back(prefix: bool, text: str) -> None:
     assert made.decode(made.encode(text)) == text.replace("\u2581", " ")
 
 
-SPM = {prefix: build_tokenizer(tokeniser(spm(prefix), "x"), None, {2}, 1) for prefix in (True, False)}
+SPM = {prefix: build_tokenizer(build_backend(spm(prefix), "x"), None, {2}, 1) for prefix in (True, False)}
 
 
 def test_names_in_a_text_are_found_whole_and_control_tokens_never() -> None:
@@ -198,14 +198,14 @@ def test_padding_is_no_token() -> None:
     facts = byte_level_facts()
     tokens = facts["tokenizer.ggml.tokens"]
     more = {"tokenizer.ggml.tokens": [*tokens, "[PAD1]"], "tokenizer.ggml.token_type": [*_types(facts), 5]}
-    assert build_tokenizer(tokeniser(facts | more, "x"), None, {2}).vocab_size == len(tokens)
+    assert build_tokenizer(build_backend(facts | more, "x"), None, {2}).vocab_size == len(tokens)
 
 
 @pytest.mark.parametrize("pre", BY_WORDS)
 def test_every_known_way_to_cut_words_is_one_that_the_library_takes(pre: str) -> None:
-    assert tokeniser(byte_level_facts(pre), "x").encode("hello 123").ids
+    assert build_backend(byte_level_facts(pre), "x").encode("hello 123").ids
 
 
 def test_types_and_tokens_must_agree() -> None:
     with pytest.raises(LoadError, match=r"^x describes its tokeniser wrongly \(1 types of \d+ tokens\)"):
-        tokeniser(byte_level_facts() | {"tokenizer.ggml.token_type": [1]}, "x")
+        build_backend(byte_level_facts() | {"tokenizer.ggml.token_type": [1]}, "x")

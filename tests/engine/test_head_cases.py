@@ -266,7 +266,7 @@ def test_rows_that_pad_the_targets_vocabulary_are_never_drafted(tmp_path: Path) 
     table = embedding()
     network = SimpleNamespace(
         shape=SimpleNamespace(layers=8, hidden=HIDDEN, vocab_size=VOCAB), vocab_size=tokens,
-        device=torch.device("cpu"), embedded=lambda ids: table[ids],
+        device=torch.device("cpu"), embed=lambda ids: table[ids],
     )  # fmt: skip
     ready = load_head(tmp_path, SimpleNamespace(network=network, name="padded"), 1)  # type: ignore[arg-type]
     assert torch.equal(ready.head.ids, draft_ids()[:-4]) and ready.vocab_size == tokens

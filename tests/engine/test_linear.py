@@ -324,7 +324,7 @@ def test_what_is_hardly_quicker_is_not_worth_it(monkeypatch: pytest.MonkeyPatch,
 def test_measuring_gives_every_kind_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quickest, "LIMIT_S", 0.02)
     threads = torch.get_num_threads()
-    costs = quickest.measured(NAMES, (50, 70))  # sizes that no group divides are rounded up
+    costs = quickest.measure_seconds(NAMES, (50, 70))  # sizes that no group divides are rounded up
     assert list(costs) == NAMES and all(0 < cost < float("inf") for cost in costs.values())
     assert torch.get_num_threads() == threads
 

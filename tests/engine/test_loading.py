@@ -20,7 +20,7 @@ from engine.errors import InvalidParams, LoadError
 from engine.loading import load as loading
 from engine.loading import loaded as loaded_module
 from engine.loading import source
-from engine.loading.gguf_convert import converted, unpermuted
+from engine.loading.gguf_convert import convert_gguf, unpermute
 from engine.networks import linear
 from engine.networks.kv_cache import KVCache
 from engine.networks.llama import LeanLlama
@@ -128,7 +128,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     model = tiny_llama()
     gguf = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
     write_gguf(model, gguf)
-    return SimpleNamespace(model=model, gguf=gguf, folder=converted(gguf, "0" * 64, quiet))
+    return SimpleNamespace(model=model, gguf=gguf, folder=convert_gguf(gguf, "0" * 64, quiet))
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def folder(tiny: SimpleNamespace, tmp_path: Path) -> Path:
 def test_unpermuting_undoes_the_order_of_gguf() -> None:
     array = np.arange(HIDDEN * 3, dtype=np.float32).reshape(HIDDEN, 3)
     assert not np.array_equal(permuted(array, HEADS), array)
-    assert np.array_equal(unpermuted(permuted(array, HEADS), HEADS), array)
+    assert np.array_equal(unpermute(permuted(array, HEADS), HEADS), array)
 
 
 def test_the_converted_weights_are_the_originals(tiny: SimpleNamespace) -> None:
@@ -201,19 +201,19 @@ def test_a_folder_is_made_once_and_a_damaged_one_again(tiny: SimpleNamespace, tm
     gguf = Path(shutil.copy(tiny.gguf, tmp_path))
     phases: list[str] = []
     note = lambda phase, fraction: phases.append(phase)  # noqa: E731
-    made = converted(gguf, "0" * 64, note)
+    made = convert_gguf(gguf, "0" * 64, note)
     assert set(phases) == {"convert"}
     phases.clear()
-    assert converted(gguf, "0" * 64, note) == made
+    assert convert_gguf(gguf, "0" * 64, note) == made
     assert phases == []
     content = bytearray((made / "model.safetensors").read_bytes())
     content[-1] ^= 1
     (made / "model.safetensors").write_bytes(content)
-    converted(gguf, "0" * 64, note)
+    convert_gguf(gguf, "0" * 64, note)
     assert set(phases) == {"convert"}
     phases.clear()
     (made / "tokenizer.json").unlink()
-    converted(gguf, "0" * 64, note)
+    convert_gguf(gguf, "0" * 64, note)
     assert (made / "tokenizer.json").exists()
     assert not list(tmp_path.glob("*.partial"))
 
@@ -226,8 +226,8 @@ def test_what_an_interrupted_conversion_left_is_cleared(tiny: SimpleNamespace, t
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        converted(gguf, "0" * 64, interrupt)
-    assert (converted(gguf, "0" * 64, quiet) / "seal.json").exists()
+        convert_gguf(gguf, "0" * 64, interrupt)
+    assert (convert_gguf(gguf, "0" * 64, quiet) / "seal.json").exists()
     assert not list(tmp_path.glob("*.partial"))
 
 
@@ -239,7 +239,7 @@ def test_a_file_that_is_no_whole_gguf_is_one_sentence(
     whole = tiny.gguf.read_bytes()
     broken.write_bytes(whole[: len(whole) // 2] if content is None else content)
     with pytest.raises(LoadError, match=r"^broken.gguf is (cut short|no GGUF file)[^\n]*$"):
-        converted(broken, "1" * 64, quiet)
+        convert_gguf(broken, "1" * 64, quiet)
 
 
 @pytest.mark.parametrize("changes", [{"architecture": "mamba"}, {"pre": "unheard-of"}])
@@ -249,7 +249,7 @@ def test_another_kind_of_gguf_is_refused_by_name(
     other = tmp_path / "other.gguf"
     write_gguf(tiny.model, other, **changes)
     with pytest.raises(LoadError, match=next(iter(changes.values()))):
-        converted(other, "2" * 64, quiet)
+        convert_gguf(other, "2" * 64, quiet)
 
 
 # ------------------------------------------------------------------------------------------------------ prompts
@@ -559,7 +559,7 @@ def test_what_is_quantised_for_another_device_comes_there_layer_by_layer(
 ) -> None:
     """The processor under another name stands for that device: the network is the same, and never there as a whole."""
     if not lean:
-        monkeypatch.setattr("engine.loading.load._lean", lambda *_: None)
+        monkeypatch.setattr("engine.loading.transformers_load._build_lean", lambda *_: None)
     ids = list(range(5, 60))
     [near] = Model(load(folder, quant=quant).network, 512).forward([Request(ids, len(ids), KVCache())])
     elsewhere = torch.device("cpu", 0)

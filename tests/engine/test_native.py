@@ -37,7 +37,7 @@ from engine.kernels.packing import (
     read_blocks,
 )
 from engine.loading import batch_invariance as exactness
-from engine.loading.gguf_convert import unpermuted
+from engine.loading.gguf_convert import unpermute
 from engine.networks.attention import attend_spans
 from engine.networks.kv_cache import KVCache
 from engine.networks.llama_shape import LlamaShape
@@ -317,8 +317,8 @@ def tiny_llama(seed: int = 0) -> tuple[dict[str, torch.Tensor], transformers.Lla
         weights[f"{at}gate_up"] = interleave_tiles(pack_tiles(made["ffn_gate"]), pack_tiles(made["ffn_up"]))
         plain = {name: blocks.dequantise() for name, blocks in made.items()}
         state |= {
-            f"{to}self_attn.q_proj.weight": unpermuted(plain["attn_q"], 6),
-            f"{to}self_attn.k_proj.weight": unpermuted(plain["attn_k"], 2),
+            f"{to}self_attn.q_proj.weight": unpermute(plain["attn_q"], 6),
+            f"{to}self_attn.k_proj.weight": unpermute(plain["attn_k"], 2),
             f"{to}self_attn.v_proj.weight": plain["attn_v"],
             f"{to}self_attn.o_proj.weight": plain["attn_output"],
             f"{to}mlp.gate_proj.weight": plain["ffn_gate"],
@@ -443,11 +443,11 @@ def test_the_self_check_tells_an_exact_network_from_one_that_is_not(tmp_path: Pa
     assert exactness.is_exact(FakeNetwork(60, language))
     assert not exactness.is_exact(Wobbly(60, language))
     network = Wobbly(60, language)
-    assert exactness.remembered(network, tmp_path, "a") is False
+    assert exactness.is_exact_cached(network, tmp_path, "a") is False
     asked = len(network.rows)
-    assert exactness.remembered(network, tmp_path, "a") is False and len(network.rows) == asked
+    assert exactness.is_exact_cached(network, tmp_path, "a") is False and len(network.rows) == asked
     (tmp_path / "exact.json").write_text("{damaged")
-    assert exactness.remembered(FakeNetwork(60, language), tmp_path, "b") is True
+    assert exactness.is_exact_cached(FakeNetwork(60, language), tmp_path, "b") is True
     assert json.loads((tmp_path / "exact.json").read_text()) == {"b": True}
 
 

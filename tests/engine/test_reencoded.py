@@ -26,7 +26,7 @@ from engine.drafters.cross_tokenizer import (
 from engine.drafters.protocol import DraftContext, DraftOption, Proposal, always
 from engine.events import Event, FinishReason, KReason, Outcome, Round
 from engine.loading import load as loading
-from engine.loading.default_model import GEMMA, fetched
+from engine.loading.default_model import GEMMA, fetch_model
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
 from engine.rng import KeyedRng, Purpose
@@ -444,7 +444,10 @@ def test_smollm_drafts_for_gemma() -> None:
             name, device="cpu", threads=1, offline=True, progress=lambda phase, fraction: None, **options
         )  # type: ignore[arg-type]
 
-    writes, reads = load(str(fetched(GEMMA, offline=True, progress=lambda *_: None)), quant="fp32"), load("embedded")
+    writes, reads = (
+        load(str(fetch_model(GEMMA, offline=True, progress=lambda *_: None)), quant="fp32"),
+        load("embedded"),
+    )
     assert not reads.tokenizer.same_ids(writes.tokenizer)
     target, drafts = Model(writes.network, writes.context_len), Model(reads.network, reads.context_len)
     accepted = drafted = 0
