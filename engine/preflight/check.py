@@ -1,4 +1,5 @@
-"""Whether a pair can be loaded here, how well it will run, and what to try instead: from headers, before anything changes.
+"""Whether a pair can be loaded here, how well it will run, and what to try instead: from headers, before anything
+changes.
 
 `python -m engine.check --target X --drafter Y` prints it.
 """
@@ -17,12 +18,11 @@ from engine.loading.gguf_convert import folder_prefix
 from engine.loading.model_presets import resolve_preset
 from engine.loading.progress import Progress
 from engine.preflight import memory
-from engine.preflight.check_pair import alone, drafting_of
+from engine.preflight.check_pair import check_model, choose_drafting
 from engine.preflight.diagnostics import Diagnostic, FitLevel, ModelRefused, diagnose, worst, worst_first
 from engine.preflight.headers import read_headers
 from engine.preflight.memory import MIB, Machine, this_machine
-from engine.preflight.memory_plan import PARTS, MemoryPlan, count_text, plan, size_text
-from engine.preflight.memory_plan import parts as parts_of
+from engine.preflight.memory_plan import PARTS, MemoryPlan, count_text, memory_parts, plan, size_text
 from engine.preflight.model_info import ModelInfo
 from engine.storage.cache_folder import cache_folder
 
@@ -41,8 +41,9 @@ MOST_ROWS_MIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """parts: MiB of "target", "drafter", "cache", "features", "working" memory and of what is there only while "loading",
-    of which needs_mib is the sum; of all devices, but "loading" of the target's. free_mib: there, None where unknown.
+    """parts: MiB of "target", "drafter", "cache", "features", "working" memory and of what is there only while
+    "loading", of which needs_mib is the sum; of all devices, but "loading" of the target's. free_mib: there, None where
+    unknown.
 
     drafting: "same ids", "re-encoded", "head", "ngram", "none".
     """
@@ -64,48 +65,67 @@ def check_config(
     machine: Machine | None = None,
     beside_mib: float = 0,
 ) -> Report:
-    """Never raises for a bad name: that is a finding. beside_mib: held by the pair in use, which stays meanwhile."""
+    """Never raises for a bad name: that is a diagnostic. beside_mib: held by the pair in use, which stays meanwhile."""
     config = resolve_preset(config)
     machine = machine or this_machine()
     diagnostics: list[Diagnostic] = []
     model_drafts = config.drafter not in DRAFTER_WORDS
-    target = _read(config.target, config, progress, diagnostics, model_drafts)
-    drafter = _read(config.drafter, config, progress, diagnostics, True) if model_drafts else _own_head(config)
+    target = _read_model(config.target, config, progress, diagnostics, model_drafts)
+    drafter = (
+        _read_model(config.drafter, config, progress, diagnostics, True) if model_drafts else _read_bundled_head(config)
+    )
     if target is not None and target.head is not None:
         diagnostics.append(diagnose("head_alone", name=target.name))
     device = _device(config.device, machine, diagnostics)
-    drafter_device = device if config.drafter_device == "auto" else _device(config.drafter_device, machine, diagnostics)
-    plans: list[MemoryPlan] = []
+    plans = _plan_models(config, target, drafter, device, machine, diagnostics)
+    drafting = choose_drafting(config, target, drafter, diagnostics)
+    diagnostics += _check_disk(plans, machine)
+    mib_by_part: dict[str, float] = {}
     if target is not None and target.head is None:
-        diagnostics += alone(target, is_target=True)
-        plans.append(plan(target, device, config.quant, config.kernel, machine, diagnostics))
-    if drafter is not None:
-        diagnostics += alone(drafter, is_target=False)
-        where = device if drafter.head is not None else drafter_device
-        plans.append(plan(drafter, where, config.drafter_quant, "auto", machine, diagnostics))
-    drafting = drafting_of(config, target, drafter, diagnostics)
-    diagnostics += _disk(plans, machine)
-    if target is None or target.head is not None:
-        return Report(
-            worst(diagnostics), worst_first(diagnostics), target, drafter, 0.0, machine.free_on(device), (), drafting
-        )
-    parts = parts_of(plans)
-    diagnostics += [*_memory(parts, machine, beside_mib), *_speed(plans, config, machine)]
-    summed = {name: sum(by_name.get(name, 0.0) for by_name in parts.values()) for name in PARTS[:-1]}
-    summed[PARTS[-1]] = parts[device].get(PARTS[-1], 0.0)  # elsewhere it is only passing through
+        parts = memory_parts(plans)
+        diagnostics += [*_check_memory(parts, machine, beside_mib), *_check_speed(plans, config, machine)]
+        mib_by_part = _sum_parts(parts, device)
     return Report(
         worst(diagnostics),
         worst_first(diagnostics),
         target,
         drafter,
-        sum(summed.values()),
+        sum(mib_by_part.values(), 0.0),
         machine.free_on(device),
-        tuple((name, mib) for name, mib in summed.items() if mib),
+        tuple((name, mib) for name, mib in mib_by_part.items() if mib),
         drafting,
     )
 
 
-def _read(
+def _plan_models(
+    config: EngineConfig,
+    target: ModelInfo | None,
+    drafter: ModelInfo | None,
+    device: str,
+    machine: Machine,
+    diagnostics: list[Diagnostic],
+) -> list[MemoryPlan]:
+    """How each would be kept, the target first; what there is to say of each goes to `diagnostics`."""
+    drafter_device = device if config.drafter_device == "auto" else _device(config.drafter_device, machine, diagnostics)
+    plans: list[MemoryPlan] = []
+    if target is not None and target.head is None:
+        diagnostics += check_model(target, is_target=True)
+        plans.append(plan(target, device, config.quant, config.kernel, machine, diagnostics))
+    if drafter is not None:
+        diagnostics += check_model(drafter, is_target=False)
+        plan_device = device if drafter.head is not None else drafter_device
+        plans.append(plan(drafter, plan_device, config.drafter_quant, "auto", machine, diagnostics))
+    return plans
+
+
+def _sum_parts(parts: dict[str, dict[str, float]], target_device: str) -> dict[str, float]:
+    """MiB by part on all devices together; "loading" of the target's alone, elsewhere it is only passing through."""
+    mib_by_part = {name: sum(by_name.get(name, 0.0) for by_name in parts.values()) for name in PARTS[:-1]}
+    mib_by_part[PARTS[-1]] = parts[target_device].get(PARTS[-1], 0.0)
+    return mib_by_part
+
+
+def _read_model(
     name: str, config: EngineConfig, progress: Progress, diagnostics: list[Diagnostic], with_tokens: bool
 ) -> ModelInfo | None:
     try:
@@ -116,56 +136,58 @@ def _read(
         return None
 
 
-def _own_head(config: EngineConfig) -> ModelInfo | None:
+def _read_bundled_head(config: EngineConfig) -> ModelInfo | None:
     """The head that comes with the default model."""
     if config.drafter != "auto" or config.target != EMBEDDED or not BUNDLED.is_dir():
         return None
     return read_headers(str(BUNDLED))
 
 
-def _device(wanted: str, machine: Machine, diagnostics: list[Diagnostic]) -> str:
-    if wanted == "auto":
+def _device(name: str, machine: Machine, diagnostics: list[Diagnostic]) -> str:
+    if name == "auto":
         return "cuda" if "cuda" in machine.devices else "cpu"
-    if wanted not in machine.devices:
-        missing = diagnose("no_device", device=wanted, usable=", ".join(machine.devices))
-        if missing not in diagnostics:
-            diagnostics.append(missing)
-    return wanted
+    if name not in machine.devices:
+        diagnostic = diagnose("no_device", device=name, usable=", ".join(machine.devices))
+        if diagnostic not in diagnostics:
+            diagnostics.append(diagnostic)
+    return name
 
 
-# -- room and speed ----------------------------------------------------------------------------------------------------
+# -- memory and speed --------------------------------------------------------------------------------------------------
 
 
-def _memory(parts: dict[str, dict[str, float]], machine: Machine, beside_mib: float) -> Iterator[Diagnostic]:
+def _check_memory(parts: dict[str, dict[str, float]], machine: Machine, beside_mib: float) -> Iterator[Diagnostic]:
     for device, by_name in parts.items():
         if device not in machine.devices:
             continue
-        needs, free = sum(by_name.values()), machine.free_on(device)
-        where = machine.gpu_name or "the GPU's memory" if device == "cuda" else "memory"
-        if free is None:
-            yield diagnose("memory_unknown", where=where, needs=size_text(needs))
-        elif needs > free:
-            code = "memory_beside" if needs <= TIGHT * (free + beside_mib) else "memory_short"
-            yield diagnose(code, needs=size_text(needs), free=size_text(free), where=where)
-        elif needs > TIGHT * free:
-            yield diagnose("memory_tight", needs=size_text(needs), free=size_text(free), where=where)
+        needed_mib, free_mib = sum(by_name.values()), machine.free_on(device)
+        memory_name = machine.gpu_name or "the GPU's memory" if device == "cuda" else "memory"
+        if free_mib is None:
+            yield diagnose("memory_unknown", where=memory_name, needs=size_text(needed_mib))
+        elif needed_mib > free_mib:
+            code = "memory_beside" if needed_mib <= TIGHT * (free_mib + beside_mib) else "memory_short"
+            yield diagnose(code, needs=size_text(needed_mib), free=size_text(free_mib), where=memory_name)
+        elif needed_mib > TIGHT * free_mib:
+            yield diagnose("memory_tight", needs=size_text(needed_mib), free=size_text(free_mib), where=memory_name)
 
 
-def _disk(plans: list[MemoryPlan], machine: Machine) -> Iterator[Diagnostic]:
+def _check_disk(plans: list[MemoryPlan], machine: Machine) -> Iterator[Diagnostic]:
     """What must be written before it can be loaded: downloads, and GGUFs in bf16."""
     models = [plan.model for plan in plans]
-    needs = sum(model.file_bytes for model in models if not model.here) / MIB
-    needs += sum(2 * m.parameters for m in models if m.source == "gguf" and not m.grid and not _converted(m)) / MIB
-    if machine.disk_free_mib is None or needs <= machine.disk_free_mib:
+    needed_mib = sum(model.file_bytes for model in models if not model.here) / MIB
+    needed_mib += (
+        sum(2 * m.parameters for m in models if m.source == "gguf" and not m.grid and not _is_converted(m)) / MIB
+    )
+    if machine.disk_free_mib is None or needed_mib <= machine.disk_free_mib:
         return
     try:
         folder = str(cache_folder())
     except LoadError:
         folder = "the cache"
-    yield diagnose("disk_short", folder=folder, free=size_text(machine.disk_free_mib), needs=size_text(needs))
+    yield diagnose("disk_short", folder=folder, free=size_text(machine.disk_free_mib), needs=size_text(needed_mib))
 
 
-def _converted(model: ModelInfo) -> bool:
+def _is_converted(model: ModelInfo) -> bool:
     """Whether a GGUF has been written out before, or never will be."""
     try:
         return model.reason is not None or any(
@@ -175,7 +197,7 @@ def _converted(model: ModelInfo) -> bool:
         return False
 
 
-def _speed(plans: list[MemoryPlan], config: EngineConfig, machine: Machine) -> Iterator[Diagnostic]:
+def _check_speed(plans: list[MemoryPlan], config: EngineConfig, machine: Machine) -> Iterator[Diagnostic]:
     target = plans[0]
     drafters = [p for p in plans[1:] if p.model.head is None and p.device == target.device]
     for drafter in drafters:
@@ -185,11 +207,13 @@ def _speed(plans: list[MemoryPlan], config: EngineConfig, machine: Machine) -> I
         return
     from engine.hardware import default_threads
 
-    speed = 1024 * (machine.read_gib_s or memory.read_gib_s(config.threads or default_threads()))
-    rate = speed / target.read_mib
-    if rate < PATIENCE:
-        possible = speed / PATIENCE / (target.read_mib / target.model.parameters)
-        yield diagnose("gpu_better", name=target.model.name, rate=f"{rate:.1f}", parameters=count_text(possible))
+    mib_per_s = 1024 * (machine.read_gib_s or memory.read_gib_s(config.threads or default_threads()))
+    tokens_per_s = mib_per_s / target.read_mib
+    if tokens_per_s < PATIENCE:
+        possible_parameters = mib_per_s / PATIENCE / (target.read_mib / target.model.parameters)
+        yield diagnose(
+            "gpu_better", name=target.model.name, rate=f"{tokens_per_s:.1f}", parameters=count_text(possible_parameters)
+        )
 
 
 # -- as text -----------------------------------------------------------------------------------------------------------

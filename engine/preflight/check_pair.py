@@ -13,7 +13,7 @@ from engine.preflight.model_info import ModelInfo
 SHORT_CONTEXT = 2048
 
 
-def alone(model: ModelInfo, is_target: bool) -> Iterator[Diagnostic]:
+def check_model(model: ModelInfo, is_target: bool) -> Iterator[Diagnostic]:
     """What there is to say of a model by itself."""
     if model.reason is not None:
         yield model.reason
@@ -25,7 +25,7 @@ def alone(model: ModelInfo, is_target: bool) -> Iterator[Diagnostic]:
         yield diagnose("context_short", name=model.name, context=f"{model.context_len}")
 
 
-def drafting_of(
+def choose_drafting(
     config: EngineConfig, target: ModelInfo | None, drafter: ModelInfo | None, diagnostics: list[Diagnostic]
 ) -> str:
     """Who will draft and in which tokens, as `check.Report.drafting`; what speaks against it goes to `diagnostics`."""
@@ -34,7 +34,7 @@ def drafting_of(
     if drafter is None:
         return "ngram"
     if drafter.head is not None:
-        diagnostics += _head_fits(target, drafter) if target is not None else ()
+        diagnostics += _check_head(target, drafter) if target is not None else ()
         return "head"
     if target is None or target.head is not None:
         return "same ids"
@@ -48,42 +48,47 @@ def drafting_of(
                 long=f"{target.context_len}",
             )
         )
-    return _same_tokens(target, drafter, diagnostics)
+    return _compare_tokenizers(target, drafter, diagnostics)
 
 
-def _same_tokens(target: ModelInfo, drafter: ModelInfo, diagnostics: list[Diagnostic]) -> str:
+def _compare_tokenizers(target: ModelInfo, drafter: ModelInfo, diagnostics: list[Diagnostic]) -> str:
     """As `Tokenizer.same_ids` will find when both are loaded, and what it means."""
     names = {"target": target.name, "drafter": drafter.name}
     if target.tokens is None or drafter.tokens is None:
         diagnostics.append(diagnose("tokenisers_unread", **names))
         return "same ids"
-    shared = min(target.vocab_size or 0, drafter.vocab_size or 0)
-    if not target.tokens.same_ids(drafter.tokens, shared):
+    shared_size = min(target.vocab_size or 0, drafter.vocab_size or 0)
+    if not target.tokens.same_ids(drafter.tokens, shared_size):
         diagnostics.append(diagnose("tokenisers_differ", **names))
         return "re-encoded"
-    cuts = {tokens.behaviour for tokens in (target.tokens, drafter.tokens)} - {""}
-    if len(cuts) > 1:
+    behaviours = {tokens.behaviour for tokens in (target.tokens, drafter.tokens)} - {""}
+    if len(behaviours) > 1:
         diagnostics.append(diagnose("tokenisers_cut_otherwise", **names))
     if target.vocab_rows != drafter.vocab_rows:
         rows = {"target_rows": f"{target.vocab_rows}", "drafter_rows": f"{drafter.vocab_rows}"}
-        diagnostics.append(diagnose("padded_vocabulary", **names, size=f"{shared}", **rows))
+        diagnostics.append(diagnose("padded_vocabulary", **names, size=f"{shared_size}", **rows))
     return "same ids"
 
 
-def _head_fits(target: ModelInfo, head: ModelInfo) -> Iterator[Diagnostic]:
-    facts = head.head
-    assert facts is not None
+def _check_head(target: ModelInfo, head: ModelInfo) -> Iterator[Diagnostic]:
+    head_info = head.head
+    assert head_info is not None
     sizes = (
-        ("hidden size", facts.hidden, target.hidden),
-        ("vocabulary", facts.vocabulary, target.vocab_rows),
-        ("last layer", max(facts.layers_of(target.layers)), target.layers),
+        ("hidden size", head_info.hidden, target.hidden),
+        ("vocabulary", head_info.vocabulary, target.vocab_rows),
+        ("last layer", max(head_info.layers_of(target.layers)), target.layers),
     )
-    for what, theirs, ours in sizes:
-        if theirs != ours if what != "last layer" else theirs > ours:
+    for size_name, head_size, target_size in sizes:
+        if head_size != target_size if size_name != "last layer" else head_size > target_size:
             yield diagnose(
-                "head_size", head=head.name, target=target.name, what=what, theirs=f"{theirs}", ours=f"{ours}"
+                "head_size",
+                head=head.name,
+                target=target.name,
+                what=size_name,
+                theirs=f"{head_size}",
+                ours=f"{target_size}",
             )
             return
-    made_for, name = (text.rpartition("/")[2].lower() for text in (facts.target, target.name))
-    if made_for and not name.startswith(made_for):
-        yield diagnose("head_of_another_target", head=head.name, target=target.name, made_for=facts.target)
+    trained_for, name = (text.rpartition("/")[2].lower() for text in (head_info.target, target.name))
+    if trained_for and not name.startswith(trained_for):
+        yield diagnose("head_of_another_target", head=head.name, target=target.name, made_for=head_info.target)

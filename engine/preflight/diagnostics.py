@@ -35,7 +35,8 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """code: a key of SENTENCES. message, advice: English sentences. values: what they were filled in with, by name."""
+    """code: a key of DIAGNOSTIC_TEXTS. message, advice: English sentences. values: what they were filled in with, by
+    name."""
 
     code: str
     level: FitLevel
@@ -44,7 +45,7 @@ class Diagnostic:
     values: tuple[tuple[str, str], ...] = ()
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """All of it, as an error says it."""
         return f"{self.message} {self.advice}".strip()
 
@@ -160,7 +161,9 @@ DIAGNOSTIC_TEXTS: dict[str, Sentence] = {
         "The pair needs about {needs}, and {free} of {where} is free: that is tight.",
         "Close other programs, or choose a smaller pair.",
     ),
-    "memory_unknown": Sentence(FITS, "How much of {where} is free could not be found out; the pair needs about {needs}."),
+    "memory_unknown": Sentence(
+        FITS, "How much of {where} is free could not be found out; the pair needs about {needs}."
+    ),
     "gpu_better": Sentence(
         SLOW,
         "{name} is large for this processor: about {rate} tokens per second without drafts.",
@@ -172,7 +175,9 @@ DIAGNOSTIC_TEXTS: dict[str, Sentence] = {
         "Choose auto where memory allows.",
     ),
     "dequantised": Sentence(
-        FITS, "The numbers of {name} ({types}) cannot be multiplied as they are: dequantised they take {mib} instead of {file_mib}."
+        FITS,
+        "The numbers of {name} ({types}) cannot be multiplied as they are: dequantised they take {mib} instead of "
+        "{file_mib}.",
     ),
     "own_grid": Sentence(FITS, "{name} runs on the GGUF's own numbers ({types})."),
     "requantised": Sentence(
@@ -250,8 +255,8 @@ def worst_first(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 
 class ModelRefused(LoadError):
-    """A model that cannot be loaded, found out from what it says of itself. finding: why, and what to try."""
+    """A model that cannot be loaded, found out from what it says of itself. diagnostic: why, and what to try."""
 
     def __init__(self, code: str, /, **values: str) -> None:
         self.diagnostic = diagnose(code, **values)
-        super().__init__(self.diagnostic.said)
+        super().__init__(self.diagnostic.text)

@@ -1,4 +1,5 @@
-"""What a model says of itself before any of its weights is read: sizes, number formats, tokeniser, and what can run it."""
+"""What a model says of itself before any of its weights is read: sizes, number formats, tokeniser, and what can run
+it."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ from engine.loading.gguf_tokenizer import build_backend, check_roles
 from engine.loading.progress import Progress
 from engine.loading.source import EMBEDDED_NAME, HUB_ID, first_line
 from engine.networks.llama_shape import LLAMA_FAMILY
-from engine.preflight import tokenizer_info as tokens_of
+from engine.preflight import tokenizer_info
 from engine.preflight.diagnostics import Diagnostic, ModelRefused, diagnose
-from engine.preflight.headers_folder import of_files
-from engine.preflight.model_files import Folder, on_hub
+from engine.preflight.headers_folder import read_model_files
+from engine.preflight.model_files import Folder, find_on_hub
 from engine.preflight.model_info import ModelInfo, window_of
 from engine.preflight.supported import obstacle
 from engine.preflight.tokenizer_info import TokenizerInfo
@@ -34,12 +35,13 @@ def read_headers(
 
     with_tokens False: the default model's tokeniser, which is known to be whole, is not read.
 
-    Raises Refused, a LoadError of one sentence and what to do; a model that is whole but cannot run is no error (`runs`).
+    Raises ModelRefused, a LoadError of one sentence and what to do; a model that is whole but cannot run is no error
+    (`runs`).
     """
     if name == EMBEDDED:
-        return _embedded(offline, with_tokens)
+        return _read_default_model(offline, with_tokens)
     try:
-        return _read(name, offline, progress)
+        return _read_model(name, offline, progress)
     except (
         ArithmeticError,
         AttributeError,
@@ -53,23 +55,23 @@ def read_headers(
         ) from error
 
 
-def _read(name: str, offline: bool, progress: Progress) -> ModelInfo:
+def _read_model(name: str, offline: bool, progress: Progress) -> ModelInfo:
     path = Path(name).expanduser()
     if path.is_dir():
-        return of_files(Folder(path.resolve().name, path))
+        return read_model_files(Folder(path.resolve().name, path))
     if path.is_file():
         if path.suffix.lower() != ".gguf":
             raise ModelRefused("not_a_model", name=name)
-        about = path.stat()
-        return _of_gguf(path, about.st_size, about.st_mtime_ns)
+        file_stat = path.stat()
+        return _read_gguf_info(path, file_stat.st_size, file_stat.st_mtime_ns)
     if path.suffix.lower() == ".gguf" or name.startswith((".", "~", os.sep)) or not HUB_ID.fullmatch(name):
         raise ModelRefused("not_found", name=name)
-    return of_files(on_hub(name, offline, progress))
+    return read_model_files(find_on_hub(name, offline, progress))
 
 
 # -- the default model -------------------------------------------------------------------------------------------------
 
-FACTS = ModelInfo(
+DEFAULT_MODEL_INFO = ModelInfo(
     name=EMBEDDED_NAME, source=EMBEDDED, kind="llama", runs="native", reason=None, layers=30, hidden=576, heads=9,
     kv_heads=3, head_dim=64, mlp=1536, vocab_rows=49152, context_len=8192, window=None, parameters=134_515_008,
     file_bytes=98_362_432, formats=(("Q4_1", 66_355_200), ("Q8_0", 30_081_024), ("F32", 140_544)), here=False,
@@ -78,7 +80,7 @@ FACTS = ModelInfo(
 """Of the default model, where it has not been fetched yet."""
 
 
-def _embedded(offline: bool, with_tokens: bool) -> ModelInfo:
+def _read_default_model(offline: bool, with_tokens: bool) -> ModelInfo:
     from engine.loading.default_model import DEFAULT_MODEL
     from engine.storage.cache_folder import cache_folder
 
@@ -87,28 +89,32 @@ def _embedded(offline: bool, with_tokens: bool) -> ModelInfo:
     if not gguf.is_file():
         if offline:
             raise ModelRefused("offline", name=EMBEDDED_NAME)
-        return FACTS
+        return DEFAULT_MODEL_INFO
     if not with_tokens:
-        return replace(FACTS, here=True)
-    made = sorted(folder.glob("*-tiles-*/tokenizer.json"), key=lambda path: path.stat().st_mtime)
-    found_tokens = tokens_of.of_file(made[-1]) if made else tokens_of.of_gguf(_gguf(gguf, EMBEDDED_NAME).facts)
-    return replace(FACTS, here=True, tokens=found_tokens)
+        return replace(DEFAULT_MODEL_INFO, here=True)
+    tokenizer_files = sorted(folder.glob("*-tiles-*/tokenizer.json"), key=lambda path: path.stat().st_mtime)
+    tokens = (
+        tokenizer_info.from_file(tokenizer_files[-1])
+        if tokenizer_files
+        else tokenizer_info.from_gguf(_read_gguf_header(gguf, EMBEDDED_NAME).facts)
+    )
+    return replace(DEFAULT_MODEL_INFO, here=True, tokens=tokens)
 
 
 # -- a GGUF file -------------------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=4)
-def _of_gguf(path: Path, size: int, mtime_ns: int) -> ModelInfo:
+def _read_gguf_info(path: Path, size: int, mtime_ns: int) -> ModelInfo:
     """Read once while the file stays what it is: a page checks a pair before it loads it."""
-    gguf = _gguf(path, path.name)
+    gguf = _read_gguf_header(path, path.name)
     family = FAMILIES.get(gguf.architecture)
-    reason, config = _gguf_reason(path, gguf)
+    reason, config = _find_gguf_refusal(path, gguf)
     formats: Counter[str] = Counter()
     for tensor in gguf.tensors:
         formats[tensor.type] += tensor.nbytes
-    by_name = {tensor.name: tensor for tensor in gguf.tensors}
-    embedding = by_name.get("token_embd.weight")
+    tensors_by_name = {tensor.name: tensor for tensor in gguf.tensors}
+    embedding = tensors_by_name.get("token_embd.weight")
     kind = family.kind if family else gguf.architecture
     grid = reason is None and on_grid(gguf, config)
     return ModelInfo(
@@ -129,39 +135,39 @@ def _of_gguf(path: Path, size: int, mtime_ns: int) -> ModelInfo:
         parameters=sum(tensor.numbers for tensor in gguf.tensors),
         file_bytes=gguf.file_bytes,
         formats=tuple(formats.most_common()),
-        tokens=None if reason else _gguf_tokens(path.name, gguf),
+        tokens=None if reason else _read_gguf_tokens(path.name, gguf),
         chat="tokenizer.chat_template" in gguf.facts,
         embedding=embedding.numbers if embedding else 0,
-        tied="output.weight" not in by_name,
+        tied="output.weight" not in tensors_by_name,
         grid=grid,
     )
 
 
-def _gguf_tokens(name: str, gguf: GgufHeader) -> TokenizerInfo:
+def _read_gguf_tokens(name: str, gguf: GgufHeader) -> TokenizerInfo:
     if gguf.facts.get("tokenizer.ggml.model") == "llama":  # its merges take seconds to find
         check_roles(gguf.facts, name)
-        return tokens_of.of_gguf(gguf.facts)
+        return tokenizer_info.from_gguf(gguf.facts)
     try:
-        return tokens_of.of_backend(build_backend(gguf.facts, name))
+        return tokenizer_info.from_backend(build_backend(gguf.facts, name))
     except LoadError as error:
         raise ModelRefused("gguf_refused", reason=first_line(error).split(": ")[0]) from error
 
 
-def _gguf_reason(path: Path, gguf: GgufHeader) -> tuple[Diagnostic | None, dict[str, Any]]:
+def _find_gguf_refusal(path: Path, gguf: GgufHeader) -> tuple[Diagnostic | None, dict[str, Any]]:
     """Why it is not read, and its config.json where it is."""
     if gguf.architecture not in FAMILIES:
         code = obstacle({"model_type": gguf.architecture}) or "unknown_architecture"
         return diagnose(code, name=path.name, kind=gguf.architecture or "?"), {}
-    others = sorted({tensor.type for tensor in gguf.tensors} - set(READ))
-    if others:
-        return diagnose("unsupported_type", name=path.name, type=", ".join(others)), {}
+    unreadable_types = sorted({tensor.type for tensor in gguf.tensors} - set(READ))
+    if unreadable_types:
+        return diagnose("unsupported_type", name=path.name, type=", ".join(unreadable_types)), {}
     try:
         return None, model_config(gguf, path)
     except LoadError as error:
         return diagnose("gguf_refused", reason=first_line(error).split(": ")[0]), {}
 
 
-def _gguf(path: Path, name: str) -> GgufHeader:
+def _read_gguf_header(path: Path, name: str) -> GgufHeader:
     try:
         return read_gguf(path)
     except Truncated as error:

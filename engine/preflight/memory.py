@@ -1,7 +1,7 @@
 """How much memory a pair needs, by its sizes alone, and how much this machine has free.
 
-What is reckoned is what the engine allocates: weights as they are kept, keys and values of one conversation, hidden states
-that a head reads, and the activations of a prompt's pass.
+What is reckoned is what the engine allocates: weights as they are kept, keys and values of one conversation, hidden
+states that a head reads, and the activations of a prompt's pass.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ NUMBER_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "int8": 1.0, "nf4": 0.5 +
 """Of a number in a matrix. NF4: half a byte, and a float32 for each 64."""
 
 NF4_DOUBLE = 0.5 + 1 / 64 + 4 / (64 * 256)
-"""On CUDA the scales are quantised as well: a byte for each 64, and a float32 for each 256 of those (arXiv:2305.14314, section 3)."""
+"""On CUDA the scales are quantised as well: a byte for each 64, and a float32 for each 256 of those (arXiv:2305.14314,
+section 3)."""
 
 REQUANTISED = ("int8", "nf4")
 BASE_MIB = {"cpu": 64.0, "cuda": 450.0, "mps": 200.0}
@@ -46,7 +47,8 @@ class Machine:
     """free_mib: of main memory that this process may use; None where that is not known, as the others.
 
     gpu_free_mib: of the CUDA device, None without one. mps: Apple's, which shares main memory. disk_free_mib: where the
-    cache is. read_gib_s: how fast weights are read from main memory, None to measure it where it matters. bf16: whether the
+    cache is. read_gib_s: how fast weights are read from main memory, None to measure it where it matters. bf16: whether
+    the
     processor multiplies it. bitsandbytes: whether that package is here.
     """
 
@@ -68,54 +70,57 @@ class Machine:
         return self.gpu_free_mib if device == "cuda" else self.free_mib
 
 
-def weights_mib(model: ModelInfo, kept: str, device: str, dense: str) -> float:
-    """kept: "gguf" or a key of NUMBER_BYTES. dense: the format of what is not quantised: the embedding and the head."""
-    if kept == "gguf":
+def weights_mib(model: ModelInfo, weight_format: str, device: str, dense_format: str) -> float:
+    """weight_format: "gguf" or a key of NUMBER_BYTES. dense_format: of what is not quantised: the embedding and the
+    head."""
+    if weight_format == "gguf":
         return sum(size for _, size in model.formats) / MIB
-    if kept not in REQUANTISED:
-        return model.parameters * NUMBER_BYTES[kept] / MIB
-    each = NF4_DOUBLE if (kept, device) == ("nf4", "cuda") else NUMBER_BYTES[kept]
-    outer = min(model.parameters, model.embedding * (1 if model.tied else 2))
-    return (outer * NUMBER_BYTES[dense] + (model.parameters - outer) * each) / MIB
+    if weight_format not in REQUANTISED:
+        return model.parameters * NUMBER_BYTES[weight_format] / MIB
+    number_bytes = NF4_DOUBLE if (weight_format, device) == ("nf4", "cuda") else NUMBER_BYTES[weight_format]
+    outer_numbers = min(model.parameters, model.embedding * (1 if model.tied else 2))
+    return (outer_numbers * NUMBER_BYTES[dense_format] + (model.parameters - outer_numbers) * number_bytes) / MIB
 
 
-def head_mib(model: ModelInfo, dense: str) -> float:
+def head_mib(model: ModelInfo, dense_format: str) -> float:
     """Of a draft head; an embedding that it brings stays in main memory, and is not in this."""
-    own = model.parameters - (0 if model.tied else model.embedding)
-    return own * NUMBER_BYTES[dense] / MIB
+    own_numbers = model.parameters - (0 if model.tied else model.embedding)
+    return own_numbers * NUMBER_BYTES[dense_format] / MIB
 
 
-def cache_mib(model: ModelInfo, tokens: int, dense: str) -> float:
-    """Keys and values. A sliding window saves nothing here: rejected drafts are taken back, so all positions are kept."""
-    return 2 * model.layers * model.kv_heads * model.head_dim * tokens * NUMBER_BYTES[dense] / MIB
+def cache_mib(model: ModelInfo, tokens: int, dense_format: str) -> float:
+    """Keys and values. A sliding window saves nothing here: rejected drafts are taken back, so all positions are
+    kept."""
+    return 2 * model.layers * model.kv_heads * model.head_dim * tokens * NUMBER_BYTES[dense_format] / MIB
 
 
-def features_mib(target: ModelInfo, layers: int, tokens: int, dense: str) -> float:
+def features_mib(target: ModelInfo, layers: int, tokens: int, dense_format: str) -> float:
     """Hidden states that a head reads."""
-    return layers * target.hidden * tokens * NUMBER_BYTES[dense] / MIB
+    return layers * target.hidden * tokens * NUMBER_BYTES[dense_format] / MIB
 
 
-def working_mib(model: ModelInfo, device: str, dense: str, rows: int = 17) -> float:
-    """Activations of a prompt's pass (the MLP's two halves, and each head's scores over the conversation), and the logits of
-    the most rows that are tested at once with the distributions made of them."""
-    size = NUMBER_BYTES[dense]
-    passing = CHUNK * (2 * model.mlp + 4 * model.hidden) * size
-    scores = CHUNK * model.heads * min(CONVERSATION, model.context_len) * size
-    return BASE_MIB[device] + (passing + scores + 4 * rows * model.vocab_rows * 4) / MIB
+def working_mib(model: ModelInfo, device: str, dense_format: str, rows: int = 17) -> float:
+    """Activations of a prompt's pass (the MLP's two halves, and each head's scores over the conversation), and the
+    logits of the most rows that are tested at once with the distributions made of them."""
+    number_bytes = NUMBER_BYTES[dense_format]
+    activations = CHUNK * (2 * model.mlp + 4 * model.hidden) * number_bytes
+    scores = CHUNK * model.heads * min(CONVERSATION, model.context_len) * number_bytes
+    return BASE_MIB[device] + (activations + scores + 4 * rows * model.vocab_rows * 4) / MIB
 
 
-def loading_mib(model: ModelInfo, kept: str, device: str, dense: str) -> float:
-    """How much more than in the end there is on the device while it is loaded: what is quantised comes in whole and dense.
+def loading_mib(model: ModelInfo, weight_format: str, device: str, dense_format: str) -> float:
+    """How much more than in the end there is on the device while it is loaded: what is quantised comes in whole and
+    dense.
 
     That is always in main memory; another device is given one layer after the other.
     """
-    if kept not in REQUANTISED or device != "cpu":
+    if weight_format not in REQUANTISED or device != "cpu":
         return 0.0
-    whole = model.parameters * NUMBER_BYTES[dense] / MIB
-    return max(0.0, whole - weights_mib(model, kept, device, dense))
+    whole_mib = model.parameters * NUMBER_BYTES[dense_format] / MIB
+    return max(0.0, whole_mib - weights_mib(model, weight_format, device, dense_format))
 
 
-def dense_on(device: str, machine: Machine) -> str:
+def dense_format_on(device: str, machine: Machine) -> str:
     """The format of whatever is not quantised, as `hardware.pick_dtype`."""
     if device == "cpu":
         return "bf16" if machine.bf16 else "fp32"
@@ -129,10 +134,10 @@ def this_machine() -> Machine:
     """As it is now. Imports torch only where there is an accelerator to be asked."""
     from engine.hardware import free_bytes
 
-    free = free_bytes()
+    available_bytes = free_bytes()
     gpu_name, gpu_free, mps = _accelerator()
     return Machine(
-        free_mib=_available_mib() if free is None else free / MIB,
+        free_mib=_available_mib() if available_bytes is None else available_bytes / MIB,
         total_mib=_total_mib(),
         gpu_name=gpu_name,
         gpu_free_mib=gpu_free,
@@ -175,10 +180,10 @@ def disk_free_mib(folder: Path | None = None) -> float | None:
     from engine.storage.cache_folder import cache_folder
 
     try:
-        place = folder or cache_folder()
-        while not place.exists():
-            place = place.parent
-        return shutil.disk_usage(place).free / MIB
+        existing_folder = folder or cache_folder()
+        while not existing_folder.exists():
+            existing_folder = existing_folder.parent
+        return shutil.disk_usage(existing_folder).free / MIB
     except (OSError, LoadError):
         return None
 
@@ -197,11 +202,11 @@ def read_gib_s(threads: int) -> float:
     """How fast this machine's processors read memory together, GiB/s; takes about a tenth of a second, once."""
     import numpy as np
 
-    parts = [np.ones(2**24, np.float32) for _ in range(max(1, threads))]  # 64 MiB each: more than a cache's share
-    with ThreadPoolExecutor(len(parts)) as pool:
+    arrays = [np.ones(2**24, np.float32) for _ in range(max(1, threads))]  # 64 MiB each: more than a cache's share
+    with ThreadPoolExecutor(len(arrays)) as pool:
         times = []
         for _ in range(3):
-            began = perf_counter()
-            list(pool.map(lambda part: float(part.max()), parts))
-            times.append(perf_counter() - began)
-    return sum(part.nbytes for part in parts) / min(times) / 2**30
+            start = perf_counter()
+            list(pool.map(lambda array: float(array.max()), arrays))
+            times.append(perf_counter() - start)
+    return sum(array.nbytes for array in arrays) / min(times) / 2**30

@@ -1,4 +1,5 @@
-"""A model's files as safetensors, in a folder or on the hub: their names, their JSON, and the heads of their weights."""
+"""A model's files as safetensors, in a folder or on the hub: their names, their JSON, and the heads of their
+weights."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ from engine.loading.progress import Progress
 from engine.loading.source import FILES, first_line
 from engine.preflight.diagnostics import ModelRefused
 
-LONGEST_HEAD = 10**8
+LONGEST_HEADER = 10**8
 """Bytes; as the safetensors library allows."""
 
 ENDPOINT: str | None = None
 """Another hub than the usual one; None for what HF_ENDPOINT says."""
 
 
-class TensorHead(NamedTuple):
+class TensorHeader(NamedTuple):
     """dtype: safetensors' name, such as "BF16". begin, end: bytes behind the head."""
 
     dtype: str
@@ -46,16 +47,16 @@ class Files(Protocol):
     def here(self) -> bool: ...
 
     def path(self, file: str) -> Path:
-        """A small file, fetched if need be. Raises Refused."""
+        """A small file, fetched if need be. Raises ModelRefused."""
         ...
 
-    def tensors(self, file: str) -> dict[str, TensorHead]:
-        """The head of a safetensors file. Raises Refused where it is damaged or cut short."""
+    def tensors(self, file: str) -> dict[str, TensorHeader]:
+        """The head of a safetensors file. Raises ModelRefused where it is damaged or cut short."""
         ...
 
 
-def json_of(files: Files, file: str) -> dict[str, Any] | None:
-    """What a JSON file holds; None where there is none. Raises Refused where it is damaged."""
+def read_json(files: Files, file: str) -> dict[str, Any] | None:
+    """What a JSON file holds; None where there is none. Raises ModelRefused where it is damaged."""
     if file not in files.sizes:
         return None
     try:
@@ -86,45 +87,45 @@ class Folder:
     def path(self, file: str) -> Path:
         return self.folder / file
 
-    def tensors(self, file: str) -> dict[str, TensorHead]:
+    def tensors(self, file: str) -> dict[str, TensorHeader]:
         path = self.folder / file
         try:
-            with path.open("rb") as opened:
-                [length] = struct.unpack("<Q", opened.read(8))
-                if not 2 <= length <= min(LONGEST_HEAD, path.stat().st_size):
+            with path.open("rb") as stream:
+                [header_bytes] = struct.unpack("<Q", stream.read(8))
+                if not 2 <= header_bytes <= min(LONGEST_HEADER, path.stat().st_size):
                     raise ValueError("its head is not as long as it says")
-                return parsed_head(self.name, file, opened.read(length), path.stat().st_size - 8 - length)
+                return parse_header(self.name, file, stream.read(header_bytes), path.stat().st_size - 8 - header_bytes)
         except (OSError, ValueError, RecursionError, struct.error) as error:
             raise ModelRefused(
                 "damaged", name=self.name, reason=f"{file} is no safetensors ({first_line(error)})"
             ) from error
 
 
-def parsed_head(name: str, file: str, head: bytes, behind: int) -> dict[str, TensorHead]:
-    """behind: bytes of the file behind its head. Raises ValueError; Refused where weights are missing."""
+def parse_header(name: str, file: str, header: bytes, weight_bytes: int) -> dict[str, TensorHeader]:
+    """behind: bytes of the file behind its head. Raises ValueError; ModelRefused where weights are missing."""
     try:
-        found = {
-            key: TensorHead(str(t["dtype"]), tuple(map(int, t["shape"])), *map(int, t["data_offsets"]))
-            for key, t in json.loads(head).items()
+        tensors = {
+            key: TensorHeader(str(t["dtype"]), tuple(map(int, t["shape"])), *map(int, t["data_offsets"]))
+            for key, t in json.loads(header).items()
             if key != "__metadata__"
         }
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("its head cannot be read") from error
-    if any(min(t.shape, default=0) < 0 for t in found.values()) or _end(found) is None:
+    if any(min(t.shape, default=0) < 0 for t in tensors.values()) or _weights_end(tensors) is None:
         raise ValueError("its weights do not lie one behind the other")
-    if max((tensor.end for tensor in found.values()), default=0) > behind:
+    if max((tensor.end for tensor in tensors.values()), default=0) > weight_bytes:
         raise ModelRefused("truncated", name=name, file=file)
-    return found
+    return tensors
 
 
-def _end(tensors: Mapping[str, TensorHead]) -> int | None:
+def _weights_end(tensors: Mapping[str, TensorHeader]) -> int | None:
     """Where the last one ends; None where they overlap, or leave something between them."""
-    at = 0
+    end = 0
     for tensor in sorted(tensors.values(), key=lambda t: (t.begin, t.end)):
-        if tensor.begin != at or tensor.end < at:
+        if tensor.begin != end or tensor.end < end:
             return None
-        at = tensor.end
-    return at
+        end = tensor.end
+    return end
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,36 +140,36 @@ class Hub:
     def path(self, file: str) -> Path:
         import huggingface_hub
 
-        with _readable(self.name):
+        with _hub_errors(self.name):
             return Path(huggingface_hub.hf_hub_download(self.name, file, endpoint=ENDPOINT))
 
-    def tensors(self, file: str) -> dict[str, TensorHead]:
+    def tensors(self, file: str) -> dict[str, TensorHeader]:
         import huggingface_hub
 
-        with _readable(self.name):
-            head = huggingface_hub.HfApi(endpoint=ENDPOINT).parse_safetensors_file_metadata(self.name, file)
+        with _hub_errors(self.name):
+            metadata = huggingface_hub.HfApi(endpoint=ENDPOINT).parse_safetensors_file_metadata(self.name, file)
         return {
-            name: TensorHead(str(t.dtype), tuple(t.shape), t.data_offsets[0], t.data_offsets[1])
-            for name, t in head.tensors.items()
+            name: TensorHeader(str(t.dtype), tuple(t.shape), t.data_offsets[0], t.data_offsets[1])
+            for name, t in metadata.tensors.items()
         }
 
 
-def on_hub(repo_id: str, offline: bool, progress: Progress) -> Files:
-    """From the hub's own cache where all of it is there. Raises Refused."""
-    cached = _cached(repo_id)
-    if cached is not None and is_whole(cached):
-        return Folder(repo_id, cached, "hub")
+def find_on_hub(repo_id: str, offline: bool, progress: Progress) -> Files:
+    """From the hub's own cache where all of it is there. Raises ModelRefused."""
+    cached_folder = _find_cached(repo_id)
+    if cached_folder is not None and is_whole(cached_folder):
+        return Folder(repo_id, cached_folder, "hub")
     if offline:
         raise ModelRefused("offline", name=repo_id)
     import huggingface_hub
 
     progress("fetch", None)
-    with _readable(repo_id):
-        about = huggingface_hub.HfApi(endpoint=ENDPOINT).model_info(repo_id, files_metadata=True, timeout=10)
-    return Hub(repo_id, {f.rfilename: f.size or 0 for f in about.siblings or () if "/" not in f.rfilename})
+    with _hub_errors(repo_id):
+        model_info = huggingface_hub.HfApi(endpoint=ENDPOINT).model_info(repo_id, files_metadata=True, timeout=10)
+    return Hub(repo_id, {f.rfilename: f.size or 0 for f in model_info.siblings or () if "/" not in f.rfilename})
 
 
-def _cached(repo_id: str) -> Path | None:
+def _find_cached(repo_id: str) -> Path | None:
     import huggingface_hub
 
     try:
@@ -179,17 +180,17 @@ def _cached(repo_id: str) -> Path | None:
 
 def is_whole(folder: Path) -> bool:
     """Whether config.json and all weights that the index names are there."""
-    weights = {path.name for path in folder.glob("*.safetensors")}
+    weight_files = {path.name for path in folder.glob("*.safetensors")}
     try:
         index = json.loads((folder / "model.safetensors.index.json").read_text("utf-8"))
-        wanted = set(index["weight_map"].values())
+        indexed_files = set(index["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        wanted = set()
-    return (folder / "config.json").is_file() and bool(weights) and wanted <= weights
+        indexed_files = set()
+    return (folder / "config.json").is_file() and bool(weight_files) and indexed_files <= weight_files
 
 
-class _readable:
-    """Turns what the hub's library raises into Refused."""
+class _hub_errors:
+    """Turns what the hub's library raises into ModelRefused."""
 
     def __init__(self, repo_id: str) -> None:
         self._repo_id = repo_id

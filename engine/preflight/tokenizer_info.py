@@ -22,7 +22,7 @@ PROBES = (
 )  # fmt: skip
 """Where tokenisers differ: spaces, digits, case, code, accents, other scripts, emoji, and names of control tokens."""
 
-MOST_KNOWN = 4
+CACHE_SIZE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,53 +41,53 @@ class TokenizerInfo:
         """Whether all ids below `end` stand for the same tokens in both; as `Tokenizer.same_ids`."""
         if self is other:
             return True
-        ours, theirs = ({name: i for name, i in tokens.ids.items() if i < end} for tokens in (self, other))
-        return ours == theirs and {i for i in self.special if i < end} == {i for i in other.special if i < end}
+        own_ids, other_ids = ({name: i for name, i in tokens.ids.items() if i < end} for tokens in (self, other))
+        return own_ids == other_ids and {i for i in self.special if i < end} == {i for i in other.special if i < end}
 
 
-_known: dict[str, TokenizerInfo] = {}
+_cache: dict[str, TokenizerInfo] = {}
 """The last few that were read, by digest: target and drafter often have one and the same file."""
 
 
-def of_file(path: Path) -> TokenizerInfo:
+def from_file(path: Path) -> TokenizerInfo:
     """Of a tokenizer.json. Raises LoadError, OSError."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest not in _known:
-        read = _read(path)
-        while len(_known) >= MOST_KNOWN:
-            _known.pop(next(iter(_known)), None)
-        _known[digest] = read
-    return _known[digest]
+    if digest not in _cache:
+        info = _read(path)
+        while len(_cache) >= CACHE_SIZE:
+            _cache.pop(next(iter(_cache)), None)
+        _cache[digest] = info
+    return _cache[digest]
 
 
 def _read(path: Path) -> TokenizerInfo:
     try:
-        return of_backend(tokenizers.Tokenizer.from_file(str(path)))
+        return from_backend(tokenizers.Tokenizer.from_file(str(path)))
     except BaseException as error:  # the library's own errors have no type, and its panics are no Exception
         if not (isinstance(error, Exception) or is_panic(error)):
             raise
         raise LoadError(f"{path.name} cannot be read ({str(error).strip()}): fetch it again.") from error
 
 
-def of_backend(backend: tokenizers.Tokenizer) -> TokenizerInfo:
+def from_backend(backend: tokenizers.Tokenizer) -> TokenizerInfo:
     """Takes it over: it must not be used for anything else afterwards."""
     backend.no_truncation()
     backend.no_padding()
     backend.encode_special_tokens = True
     special = frozenset(i for i, token in backend.get_added_tokens_decoder().items() if token.special)
-    made = [backend.encode(probe, add_special_tokens=False).ids for probe in PROBES]
+    probe_ids = [backend.encode(probe, add_special_tokens=False).ids for probe in PROBES]
     ids = backend.get_vocab(with_added_tokens=True)
-    return TokenizerInfo(_size(ids), ids, special, hashlib.sha256(str(made).encode()).hexdigest()[:16])
+    return TokenizerInfo(_vocab_size(ids), ids, special, hashlib.sha256(str(probe_ids).encode()).hexdigest()[:16])
 
 
-def of_gguf(facts: Mapping[str, Any]) -> TokenizerInfo:
+def from_gguf(facts: Mapping[str, Any]) -> TokenizerInfo:
     """Of a GGUF's key-values; names that only pad the vocabulary are left out."""
     names = facts.get("tokenizer.ggml.tokens") or []
     types = facts.get("tokenizer.ggml.token_type") or [1] * len(names)
-    kept = {name: i for i, (name, kind) in enumerate(zip(names, types, strict=False)) if kind != UNUSED}
-    return TokenizerInfo(_size(kept), kept, frozenset(i for i, kind in enumerate(types) if kind == CONTROL))
+    ids = {name: i for i, (name, kind) in enumerate(zip(names, types, strict=False)) if kind != UNUSED}
+    return TokenizerInfo(_vocab_size(ids), ids, frozenset(i for i, kind in enumerate(types) if kind == CONTROL))
 
 
-def _size(ids: Mapping[str, int]) -> int:
+def _vocab_size(ids: Mapping[str, int]) -> int:
     return max(ids.values(), default=-1) + 1

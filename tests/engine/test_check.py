@@ -336,7 +336,7 @@ def test_tokenisers_are_compared_as_when_they_are_loaded(tmp_path: Path) -> None
     agreed = set()
     for left in makers:
         for right in makers:
-            ours = [tokens.of_file(tmp_path / f"{name}.json") for name in (left, right)]
+            ours = [tokens.from_file(tmp_path / f"{name}.json") for name in (left, right)]
             real = [build_tokenizer(makers[name](), None, stop_ids=[0]) for name in (left, right)]
             same = real[0].same_ids(real[1])
             assert ours[0].same_ids(ours[1], min(t.size for t in ours)) == same, (left, right)
@@ -358,12 +358,12 @@ def test_a_gguf_and_a_folder_of_one_tokeniser_agree(home: Path) -> None:
 @pytest.mark.model
 def test_facts_of_the_default_model_are_its_headers() -> None:
     from engine.loading.default_model import default_model
-    from engine.preflight.headers import FACTS
+    from engine.preflight.headers import DEFAULT_MODEL_INFO
 
     gguf = read_headers(str(default_model(offline=True, progress=lambda *_: None)))
     for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "mlp", "vocab_rows", "context_len", "parameters",
                  "file_bytes", "formats", "embedding", "tied", "grid", "kind"):  # fmt: skip
-        assert getattr(FACTS, name) == getattr(gguf, name), name
+        assert getattr(DEFAULT_MODEL_INFO, name) == getattr(gguf, name), name
     report = check_config(EngineConfig(offline=True), machine=ROOM)
     assert (report.verdict, report.drafting) == (FitLevel.FITS, "head")
 
@@ -505,7 +505,7 @@ def test_a_gated_and_a_misspelt_model_are_told_apart(home: Path, monkeypatch: py
 
 def test_no_name_leads_out_to_a_hub_that_is_no_hub_id(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("engine.preflight.headers.on_hub", lambda name, *_: asked.append(name))
+    monkeypatch.setattr("engine.preflight.headers.find_on_hub", lambda name, *_: asked.append(name))
     for name in ("../x", "~nobody/x", "/etc/model", "a/b/c", "a b", "-x/y", "x.gguf", "http://h/x", "a/../b"):
         assert checked(name, offline=False).verdict is FitLevel.CANNOT
     assert not asked
@@ -547,7 +547,7 @@ def test_quantising_for_a_gpu_needs_main_memory_for_the_whole(home: Path) -> Non
 def test_the_check_needs_no_torch() -> None:
     code = "import sys, engine.preflight.check, engine.loading.model_presets; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    paths = sorted(Path(check_module.__file__).parent.rglob("check*.py"))
+    paths = sorted(Path(check_module.__file__).parent.rglob("*.py"))
     assert len(paths) > 1
     for path in paths:
         top = [n for n in ast.parse(path.read_text()).body if isinstance(n, (ast.Import, ast.ImportFrom))]

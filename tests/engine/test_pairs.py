@@ -8,9 +8,9 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.loading.model_presets import BY_NAME, MODEL_PRESETS, ModelPreset, resolve_preset
-from engine.preflight.headers import FACTS
+from engine.preflight.headers import DEFAULT_MODEL_INFO
 from engine.preflight.memory import Machine
-from engine.preflight.memory_plan import parts, plan
+from engine.preflight.memory_plan import memory_parts, plan
 from engine.preflight.model_info import HeadInfo, ModelInfo
 
 
@@ -23,7 +23,7 @@ def published(
     embedding = rows * hidden
     parameters = layers * matrices + embedding * (1 if tied else 2)
     return replace(
-        FACTS, name=name, source="hub", kind=kind, runs="lean", layers=layers, hidden=hidden, heads=heads,
+        DEFAULT_MODEL_INFO, name=name, source="hub", kind=kind, runs="lean", layers=layers, hidden=hidden, heads=heads,
         kv_heads=kv_heads, head_dim=dim, mlp=mlp, vocab_rows=rows, context_len=context, parameters=parameters,
         file_bytes=2 * parameters, formats=(("BF16", 2 * parameters),), embedding=embedding, tied=tied, grid=False,
     )  # fmt: skip
@@ -44,7 +44,7 @@ QWEN3_8B = published("Qwen/Qwen3-8B", "qwen3", 36, 4096, 32, 8, 128, 12288, 1519
 MODELS = {
     model.name: model
     for model in (
-        replace(FACTS, name="embedded"),
+        replace(DEFAULT_MODEL_INFO, name="embedded"),
         published("HuggingFaceTB/SmolLM2-360M-Instruct", "llama", 32, 960, 15, 5, 64, 2560, 49152, 8192, True),
         published("Qwen/Qwen2.5-0.5B-Instruct", "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, True),
         published("Qwen/Qwen2.5-1.5B-Instruct", "qwen2", 28, 1536, 12, 2, 128, 8960, 151936, 32768, True),
@@ -79,7 +79,7 @@ def needs(pair: ModelPreset) -> float:
     device = "cuda" if pair.device == "cuda" else "cpu"
     kinds = [(pair.target, pair.quant), (pair.drafter, pair.drafter_quant)]
     plans = [plan(MODELS[name], device, quant, "auto", machine, []) for name, quant in kinds if name in MODELS]
-    return sum(parts(plans)[device].values())
+    return sum(memory_parts(plans)[device].values())
 
 
 @pytest.mark.parametrize("pair", MODEL_PRESETS[1:], ids=lambda pair: pair.name)
