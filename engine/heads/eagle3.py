@@ -72,14 +72,14 @@ def join(weights: Weights, config: HeadConfig, features: Tensor) -> Tensor:
     return F.linear(feature_norms(weights, config, features), weights["fc.weight"])
 
 
-def attention_input(weights: Weights, config: HeadConfig, embedded: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+def attention_input(weights: Weights, config: HeadConfig, embeddings: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """What the first layer's projections read, [rows, 2 hidden], and what the layer adds to, [rows, hidden]."""
     epsilon = config.shape.epsilon
-    normed = rms_norm(state, weights[f"{FIRST}hidden_norm.weight"], epsilon)
+    state_norm = rms_norm(state, weights[f"{FIRST}hidden_norm.weight"], epsilon)
     concatenated_input = torch.cat(
-        [rms_norm(embedded, weights[f"{FIRST}input_layernorm.weight"], epsilon), normed], dim=-1
+        [rms_norm(embeddings, weights[f"{FIRST}input_layernorm.weight"], epsilon), state_norm], dim=-1
     )
-    return concatenated_input, normed if config.normed_residual else state
+    return concatenated_input, state_norm if config.normed_residual else state
 
 
 def project(weights: Weights, config: HeadConfig, n: int, x: Tensor, kind: str) -> Tensor:
@@ -97,10 +97,9 @@ def finish_layer(weights: Weights, config: HeadConfig, n: int, residual: Tensor,
     x = residual + F.linear(
         attention_output, weights[f"{prefix}self_attn.o_proj.weight"], weights.get(f"{prefix}self_attn.o_proj.bias")
     )
-    normed = rms_norm(x, weights[f"{prefix}post_attention_layernorm.weight"], config.shape.epsilon)
-    mlp_hidden = F.silu(F.linear(normed, weights[f"{prefix}mlp.gate_proj.weight"])) * F.linear(
-        normed, weights[f"{prefix}mlp.up_proj.weight"]
-    )
+    mlp_input = rms_norm(x, weights[f"{prefix}post_attention_layernorm.weight"], config.shape.epsilon)
+    gate, up = (F.linear(mlp_input, weights[f"{prefix}mlp.{half}_proj.weight"]) for half in ("gate", "up"))
+    mlp_hidden = F.silu(gate) * up
     return x + F.linear(mlp_hidden, weights[f"{prefix}mlp.down_proj.weight"])
 
 

@@ -146,8 +146,7 @@ def _read_speculators_config(config_json: dict[str, Any], layers: int) -> HeadCo
 
 
 def _read_original_config(config_json: dict[str, Any], layers: int) -> HeadConfig:
-    """The layout of SafeAILab/EAGLE: a Llama config with a draft_vocab_size, one layer, and the three usual
-    features."""
+    """SafeAILab/EAGLE's layout: a Llama config with a draft_vocab_size, one layer, and the three usual features."""
     shape = _read_shape({"head_dim": None, **config_json, "num_hidden_layers": 1})
     return HeadConfig(
         shape, int(config_json.get("draft_vocab_size") or config_json["vocab_size"]), default_feature_layers(layers)

@@ -118,8 +118,7 @@ def _build_head(
 
 
 def target_sizes(network: Network, name: str) -> tuple[int, int, int]:
-    """Layers, hidden size and vocabulary of the target's weights. Raises LoadError for one that no head can be made
-    for."""
+    """Layers, hidden size and vocabulary of the target's weights. Raises LoadError where no head can be made."""
     shape = getattr(network, "shape", None)
     if shape is None:
         hf_config = getattr(getattr(network, "hf_model", None), "config", None)

@@ -99,8 +99,7 @@ def select_rows(blocks: Blocks, indices: Array | slice) -> Blocks:
 
 
 def pack_tiles(blocks: Blocks) -> Array:
-    """uint8 [outputs / 16, inputs / 32, TILE_BYTES]: see the top of kernels/kernels.cpp. Raises ValueError for other
-    sizes."""
+    """uint8 [outputs / 16, inputs / 32, TILE_BYTES]: see kernels/kernels.cpp. Raises ValueError for other sizes."""
     outputs, inputs = blocks.quants.shape
     if outputs % LANES or inputs % GROUP:
         raise ValueError(f"{outputs} x {inputs} weights do not divide into tiles of {LANES} x {GROUP}")
@@ -167,8 +166,7 @@ def integer_sums(blocks: Blocks, quants: Array) -> Array:
 
 
 def multiply(blocks: Blocks, x: Array) -> Array:
-    """x [rows, inputs] times the weights, float64 [rows, outputs], with activations rounded as the kernels round
-    them."""
+    """x [rows, inputs] times the weights, float64 [rows, outputs], activations rounded as the kernels do."""
     quants, step = quantise_activations(x)
     total = integer_sums(blocks, quants) * blocks.scale.astype(np.float64) * step[:, None, :]
     if blocks.minimum is not None:

@@ -42,7 +42,9 @@ def quickest_format(names: Sequence[str], folder: Path | None, shape: tuple[int,
 
     if len(names) == 1:
         return names[0]
-    return remember(folder / "linear.json", key, choose, lambda cached: cached in names) if folder else choose()
+    if folder is None:
+        return choose()
+    return remember(folder / "linear.json", key, choose, lambda cached_name: cached_name in names)
 
 
 def measure_seconds(names: Sequence[str], shape: tuple[int, int]) -> dict[str, float]:

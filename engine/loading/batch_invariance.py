@@ -23,8 +23,8 @@ PIECES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17)
 
 
 def is_exact(network: Network, limit_s: float = math.inf) -> bool:
-    """Whether a row's logits, and what it leaves in the cache, are the same bits however many rows are computed with
-    it.
+    """Whether a row's logits, and what it leaves in the cache, are the same bits however many rows it is computed
+    with.
 
     The same random ids once in large passes and once in pieces of 1 to 17 rows, some of them beside another request.
     A few ids first, which tell most networks that are not. Raises TimeoutError where it takes longer than limit_s.
@@ -64,7 +64,7 @@ def is_exact_cached(network: Network, folder: Path, key: str, limit_s: float = m
     """
     try:
         return remember(
-            folder / "exact.json", key, lambda: is_exact(network, limit_s), lambda cached: isinstance(cached, bool)
+            folder / "exact.json", key, lambda: is_exact(network, limit_s), lambda answer: isinstance(answer, bool)
         )
     except TimeoutError:
         return False

@@ -200,8 +200,7 @@ def _read_weights(gguf: Path, header: GgufHeader, config: Config) -> Iterator[tu
 
 
 def _read_bf16(gguf: Path, tensor: GgufTensor, norm_offset: float) -> Tensor:
-    """bf16, a few rows at a time: in float32 a large vocabulary alone would take gigabytes. norm_offset: to be taken
-    off."""
+    """bf16, a few rows at a time: in float32 a large vocabulary would take gigabytes. norm_offset: to be taken off."""
     import torch
 
     weight = torch.empty(tensor.shape, dtype=torch.bfloat16)

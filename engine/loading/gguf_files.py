@@ -188,8 +188,7 @@ LAYERS_OF_27B = 62
 
 
 def _gemma_config(header: GgufHeader, config: Config, rotation: Config) -> Config:
-    """Gemma 3 (arXiv:2503.19786, section 2): of every six layers five look back over a window, with a rotation of their
-    own.
+    """Gemma 3 (arXiv:2503.19786, section 2): of six layers five look back over a window, with a rotation of their own.
 
     The largest divides its scores by another number than the root of a head's dimensions.
     """
@@ -204,7 +203,7 @@ def _gemma_config(header: GgufHeader, config: Config, rotation: Config) -> Confi
     return {
         "query_pre_attn_scalar": config["hidden_size"] // heads if layers == LAYERS_OF_27B else config["head_dim"],
         "sliding_window": int(_positive(header.facts[_key(header, "attention.sliding_window")], "sliding_window")),
-        "layer_types": ["sliding_attention" if windowed else "full_attention" for windowed in has_window],
+        "layer_types": ["sliding_attention" if is_windowed else "full_attention" for is_windowed in has_window],
         "rope_parameters": {
             "full_attention": rotation,
             "sliding_attention": {

@@ -78,7 +78,7 @@ def read_gguf(path: Path) -> GgufHeader:
     """Raises Truncated, and LoadError for what is no GGUF; each is one sentence that names the file."""
     try:
         with path.open("rb") as file:
-            return _Reader(file, path.stat().st_size).header()
+            return _Reader(file, path.stat().st_size).read_header()
     except OSError as error:
         raise LoadError(
             f"{path.name} cannot be read ({error.strerror or error}): check its place and rights."
@@ -99,17 +99,17 @@ class _Reader:
         self._bytes, self._offset = b"", 0
         self._begin = 0  # of _bytes, in the file
 
-    def header(self) -> GgufHeader:
+    def read_header(self) -> GgufHeader:
         if self._take(4) != MAGIC:
             raise ValueError("it does not begin as one")
-        version = self._number("I")
+        version = self._read_number("I")
         if version not in (2, 3):
             raise ValueError(f"its version is {version}, and only 2 and 3 are known")
-        tensor_count, pair_count = self._number("Q"), self._number("Q")
+        tensor_count, pair_count = self._read_number("Q"), self._read_number("Q")
         if max(tensor_count, pair_count) > 10**6:
             raise ValueError("its head cannot be right")
-        facts = {self._string(): self._value(self._number("I")) for _ in range(pair_count)}
-        relative_tensors = [self._tensor() for _ in range(tensor_count)]
+        facts = {self._read_string(): self._read_value(self._read_number("I")) for _ in range(pair_count)}
+        relative_tensors = [self._read_tensor() for _ in range(tensor_count)]
         align = int(facts.get("general.alignment", 32)) or 32
         if align < 0:
             raise ValueError(f"its alignment is {align}")
@@ -119,27 +119,27 @@ class _Reader:
             raise EOFError
         return GgufHeader(facts, tensors, self._size)
 
-    def _tensor(self) -> GgufTensor:
-        name, dims = self._string(), self._number("I")
+    def _read_tensor(self) -> GgufTensor:
+        name, dims = self._read_string(), self._read_number("I")
         if dims > 8:
             raise ValueError(f"{name} has {dims} dimensions")
-        shape = tuple(reversed([self._number("Q") for _ in range(dims)]))
-        kind, block, size = TYPES.get(number := self._number("I"), (f"type {number}", 1, 0))
-        return GgufTensor(name, kind, shape, self._number("Q"), math.prod(shape) // block * size)
+        shape = tuple(reversed([self._read_number("Q") for _ in range(dims)]))
+        kind, block, size = TYPES.get(number := self._read_number("I"), (f"type {number}", 1, 0))
+        return GgufTensor(name, kind, shape, self._read_number("Q"), math.prod(shape) // block * size)
 
-    def _value(self, kind: int) -> Any:
+    def _read_value(self, kind: int) -> Any:
         if kind == STRING:
-            return self._string()
+            return self._read_string()
         if kind != ARRAY:
-            return self._number(SCALARS[kind]) if kind in SCALARS else self._refuse_type(kind)
-        inner, count = self._number("I"), self._number("Q")
+            return self._read_number(SCALARS[kind]) if kind in SCALARS else self._refuse_type(kind)
+        inner, count = self._read_number("I"), self._read_number("Q")
         if inner in SCALARS:
             code = f"<{count}{SCALARS[inner]}"
             return list(struct.unpack(code, self._take(self._check_size(struct.calcsize(code)))))
         self._check_size(8 * count)
-        return self._strings(count) if inner == STRING else [self._value(inner) for _ in range(count)]
+        return self._read_strings(count) if inner == STRING else [self._read_value(inner) for _ in range(count)]
 
-    def _strings(self, count: int) -> list[str]:
+    def _read_strings(self, count: int) -> list[str]:
         """A vocabulary has hundreds of thousands: those that lie wholly in the block at hand are taken without a
         call."""
         strings: list[str] = []
@@ -149,7 +149,7 @@ class _Reader:
             end = begin + int.from_bytes(buffer[offset:begin], "little")
             if begin > len(buffer) or end > len(buffer):
                 self._offset = offset
-                strings.append(self._string())
+                strings.append(self._read_string())
                 buffer, offset = self._bytes, self._offset
             else:
                 strings.append(buffer[begin:end].decode("utf-8", "replace"))
@@ -160,10 +160,10 @@ class _Reader:
     def _refuse_type(self, kind: int) -> Any:
         raise ValueError(f"it holds a value of type {kind}")
 
-    def _string(self) -> str:
-        return self._take(self._check_size(self._number("Q"))).decode("utf-8", "replace")
+    def _read_string(self) -> str:
+        return self._take(self._check_size(self._read_number("Q"))).decode("utf-8", "replace")
 
-    def _number(self, code: str) -> Any:
+    def _read_number(self, code: str) -> Any:
         return struct.unpack(f"<{code}", self._take(struct.calcsize(code)))[0]
 
     def _check_size(self, count: int) -> int:

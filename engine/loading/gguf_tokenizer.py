@@ -114,8 +114,7 @@ def _byte_level_step(use_regex: bool) -> Any:
 
 
 def _build_sentence_piece(facts: Facts, vocabulary: dict[str, int], name: str) -> Tokenizer:
-    """SentencePiece's BPE (Kudo and Richardson, arXiv:1808.06226): the pair whose piece has the best score is joined
-    first."""
+    """SentencePiece's BPE (Kudo and Richardson, arXiv:1808.06226): the pair with the best score is joined first."""
     tokens, types, scores = (_fact(facts, key) for key in ("tokens", "token_type", "scores"))
     pieces = {token: scores[i] for token, i in vocabulary.items() if types[i] == NORMAL}
     unknown_id = facts.get("tokenizer.ggml.unknown_token_id")

@@ -203,8 +203,8 @@ def _read_model(source: ModelSource, kind: LinearFormat, device: Any, load_devic
     except Exception as error:  # damaged files fail in many ways, and each of them is this sentence
         raise LoadError(f"{source.name} cannot be loaded ({first_line(error)}): its files may be damaged.") from error
     if loading_info["missing_keys"]:  # transformers makes them up
-        missing = min(loading_info["missing_keys"])
-        raise LoadError(f"{source.name} cannot be loaded (it lacks the weights {missing}): fetch its files again.")
+        missing_name = min(loading_info["missing_keys"])
+        raise LoadError(f"{source.name} cannot be loaded (it lacks the weights {missing_name}): fetch its files again.")
     return move_to_device(model.requires_grad_(False).eval(), load_device)
 
 

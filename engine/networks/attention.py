@@ -42,9 +42,8 @@ class Span:
         return self.masks[groups, window]
 
 
-def feature_layers(spans: Sequence[Span], layers: int) -> frozenset[int]:
-    """All layers whose features some cache of this pass keeps. Raises EngineError where a model of `layers` has none
-    such."""
+def collect_feature_layers(spans: Sequence[Span], layers: int) -> frozenset[int]:
+    """All layers whose features some cache of this pass keeps. Raises EngineError where the model has none such."""
     layer_ids = frozenset(layer for span in spans for layer in span.cache.feature_layers)
     if any(not 0 <= layer <= layers for layer in layer_ids):
         raise EngineError(f"The model has layers 0 to {layers}, and features of {sorted(layer_ids)} were asked for.")

@@ -104,7 +104,7 @@ class Nf4:
         bnb = _bitsandbytes()
         self.outputs, self.inputs = weight.shape
         on_cpu = weight.device.type == "cpu"
-        packed, state = bnb.functional.quantize_4bit(
+        packed_weight, state = bnb.functional.quantize_4bit(
             weight.float() if on_cpu else weight, blocksize=NF4_GROUP, quant_type="nf4", compress_statistics=not on_cpu
         )
         layer = bnb.nn.Linear4bit(
@@ -112,12 +112,14 @@ class Nf4:
             compute_dtype=compute or (torch.float32 if on_cpu else weight.dtype),
         )  # fmt: skip
         layer.support_avx512bf16_for_cpu &= compute in (None, torch.bfloat16) and _packable(self.outputs, self.inputs)
-        layer.weight = bnb.nn.Params4bit(packed, quant_state=state, quant_type="nf4", module=layer, bnb_quantized=True)
+        layer.weight = bnb.nn.Params4bit(
+            packed_weight, quant_state=state, quant_type="nf4", module=layer, bnb_quantized=True
+        )
         layer.quant_state = state
         self._layer = layer.eval()
         self._bias = bias
         scales = state.absmax.nbytes + (state.state2.absmax.nbytes if state.nested else 0)
-        self.weight_bytes = packed.nbytes + scales
+        self.weight_bytes = packed_weight.nbytes + scales
 
     def __call__(self, x: Tensor) -> Tensor:
         out: Tensor = self._layer(x.contiguous())  # the AVX-512 BF16 kernel takes a row's numbers for neighbours

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.errors import LoadError
 from engine.kernels.packing import Blocks, concatenate, select_rows
-from engine.networks.attention import Span, feature_layers, keep_features
+from engine.networks.attention import Span, collect_feature_layers, keep_features
 from engine.networks.devices import move_to_device
 from engine.networks.linear import Builder, Dense, Linear, Weight
 from engine.networks.llama_shape import LlamaShape
@@ -112,7 +112,7 @@ class LeanLlama:
 
     def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
         shape, epsilon = self.shape, self.shape.epsilon
-        feature_ids = feature_layers(spans, shape.layers)
+        feature_ids = collect_feature_layers(spans, shape.layers)
         hidden = self.embed(token_ids)
         rotation = self._rotation(positions, max(span.begin + span.count for span in spans))
         groups = shape.heads // shape.kv_heads

@@ -49,7 +49,7 @@ class LlamaShape:
             if parameters.get("rope_type", "default") != "default":
                 raise ValueError(f"the rotation {parameters['rope_type']} needs its speeds")
             rope = [float(parameters["rope_theta"]) ** (-2 * i / dim) for i in range(dim // 2)], 1.0
-        biased = bool(config.get("attention_bias")) and kind != "mistral"
+        has_bias = bool(config.get("attention_bias")) and kind != "mistral"
         return cls(
             layers=int(config["num_hidden_layers"]),
             hidden=int(config["hidden_size"]),
@@ -63,8 +63,8 @@ class LlamaShape:
             rope_speeds=tuple(rope[0]),
             rope_scale=rope[1],
             windows=_windows(config),
-            qkv_bias=biased or kind == "qwen2",
-            out_bias=biased and kind != "qwen2",
+            qkv_bias=has_bias or kind == "qwen2",
+            out_bias=has_bias and kind != "qwen2",
             mlp_bias=bool(config.get("mlp_bias")) and kind == "llama",
             qk_norm=kind == "qwen3",
             tied=bool(config.get("tie_word_embeddings")),
@@ -72,8 +72,7 @@ class LlamaShape:
 
 
 def _windows(config: dict[str, Any]) -> tuple[int | None, ...]:
-    """As transformers reads them: Mistral in every layer, Qwen where it is switched on, from a layer on or layer by
-    layer."""
+    """As transformers reads them: Mistral in every layer, Qwen where it is switched on, all or some layers."""
     kind, layers, window = config.get("model_type"), int(config["num_hidden_layers"]), config.get("sliding_window")
     if kind == "mistral":
         return (window,) * layers
@@ -105,4 +104,4 @@ def refusal(config: dict[str, Any]) -> str | None:
         (heads and kv_heads and heads % kv_heads == 0, f"{kv_heads} key heads are shared by {heads} heads"),
         ((config.get("head_dim") or 2) % 2 == 0, f"its heads have {config.get('head_dim')} dimensions"),
     )
-    return next((reason for passed, reason in checks if not passed), None)
+    return next((reason for is_met, reason in checks if not is_met), None)

@@ -15,7 +15,7 @@ from engine.errors import LoadError
 from engine.kernels.build import Kernels, NativeLayer, NativeLinear, NativeRow, NativeShape
 from engine.kernels.native_sampler import NativeSampler
 from engine.kernels.packing import GROUP, LANES, TILE_BYTES
-from engine.networks.attention import Span, feature_layers, keep_features
+from engine.networks.attention import Span, collect_feature_layers, keep_features
 from engine.networks.llama_shape import LlamaShape
 from engine.networks.rope import rope_tables
 
@@ -24,8 +24,7 @@ TABLE = 1024
 
 
 class NativeLlama:
-    """A `Network`. What a row becomes does not depend on what is computed beside it, so speculation is exact to the
-    bit.
+    """A `Network`. What a row becomes does not depend on what is computed beside it, so speculation is exact.
 
     Keys and values are float16, one storage for all layers: [layers * kv heads, capacity, dim], where each 16 keys are
     transposed among themselves (see kernels.cpp). The weights may be a memory map; they are never written to.
@@ -83,7 +82,9 @@ class NativeLlama:
             self._cosine, self._sine = rope_tables(shape, 0, -(-longest_context // TABLE) * TABLE)
         cosine, sine = self._cosine[positions], self._sine[positions]
         scratch = self._scratch_for(count, longest_context)
-        feature_buffers = {n: torch.empty(count, shape.hidden) for n in sorted(feature_layers(spans, shape.layers))}
+        feature_buffers = {
+            n: torch.empty(count, shape.hidden) for n in sorted(collect_feature_layers(spans, shape.layers))
+        }
         library.gl_layers(
             ctypes.byref(self._native_shape), self._layers, rows, count, cosine.data_ptr(), sine.data_ptr(),
             hidden.data_ptr(), None, 0, self._feature_pointers(feature_buffers), scratch,

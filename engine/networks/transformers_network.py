@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.networks.attention import Span, feature_layers, keep_features
+from engine.networks.attention import Span, collect_feature_layers, keep_features
 
 
 class TransformersNetwork:
@@ -28,7 +28,7 @@ class TransformersNetwork:
     def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
         layers = getattr(self.hf_model.base_model, "layers", ())
         with contextlib.ExitStack() as hooks:
-            for layer in feature_layers(spans, len(layers)):
+            for layer in collect_feature_layers(spans, len(layers)):
                 hooks.callback(_hook_features(layers, layer, spans).remove)
             logits: Tensor = self.hf_model(
                 input_ids=token_ids[None],

@@ -1,4 +1,4 @@
-"""What a check can find, in one table: how bad each is, what is said of it, and what to try instead."""
+"""What a check can say, in one table: how bad each is, what is said of it, and what to try instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.errors import LoadError
 
 
 class FitLevel(StrEnum):
-    """What comes of loading it; of several findings the worst counts."""
+    """What comes of loading it; of several diagnostics the worst counts."""
 
     FITS = "fits"
     SLOW = "slow"
@@ -35,8 +35,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """code: a key of DIAGNOSTIC_TEXTS. message, advice: English sentences. values: what they were filled in with, by
-    name."""
+    """code: a key of DIAGNOSTIC_TEXTS. message, advice: English sentences. values: what fills them in, by name."""
 
     code: str
     level: FitLevel
@@ -236,7 +235,7 @@ DIAGNOSTIC_TEXTS: dict[str, Sentence] = {
 
 
 def diagnose(code: str, /, **values: str) -> Diagnostic:
-    """A finding with its sentences filled in. Raises KeyError for an unknown code or a value that is missing."""
+    """A diagnostic with its sentences filled in. Raises KeyError for an unknown code or a value that is missing."""
     sentence = DIAGNOSTIC_TEXTS[code]
     message, advice = (text.format(**values) for text in (sentence.message, sentence.advice))
     return Diagnostic(code, sentence.level, message, advice, tuple(values.items()))

@@ -96,9 +96,9 @@ def _read_weights(files: Files, is_head: bool) -> tuple[dict[str, tuple[int, ...
             return {}, (), sum(sizes[name] for name in pickle_names)
         raise ModelRefused("pickle_only" if pickle_names else "no_weights", name=files.name)
     index = read_json(files, "model.safetensors.index.json") or {}
-    missing = sorted({str(name) for name in dict(index.get("weight_map") or {}).values()} - set(names))
-    if missing:
-        raise ModelRefused("damaged", name=files.name, reason=f"{missing[0]} is missing")
+    missing_files = sorted({str(name) for name in dict(index.get("weight_map") or {}).values()} - set(names))
+    if missing_files:
+        raise ModelRefused("damaged", name=files.name, reason=f"{missing_files[0]} is missing")
     if not (is_head or index or "model.safetensors" in names):  # as transformers looks for them
         raise ModelRefused("damaged", name=files.name, reason="model.safetensors.index.json is missing")
     shapes: dict[str, tuple[int, ...]] = {}

@@ -71,8 +71,7 @@ class Machine:
 
 
 def weights_mib(model: ModelInfo, weight_format: str, device: str, dense_format: str) -> float:
-    """weight_format: "gguf" or a key of NUMBER_BYTES. dense_format: of what is not quantised: the embedding and the
-    head."""
+    """weight_format: "gguf" or a key of NUMBER_BYTES. dense_format: of the embedding and the head."""
     if weight_format == "gguf":
         return sum(size for _, size in model.formats) / MIB
     if weight_format not in REQUANTISED:
@@ -89,8 +88,7 @@ def head_mib(model: ModelInfo, dense_format: str) -> float:
 
 
 def cache_mib(model: ModelInfo, tokens: int, dense_format: str) -> float:
-    """Keys and values. A sliding window saves nothing here: rejected drafts are taken back, so all positions are
-    kept."""
+    """Keys and values. A sliding window saves nothing here: drafts are taken back, so all positions are kept."""
     return 2 * model.layers * model.kv_heads * model.head_dim * tokens * NUMBER_BYTES[dense_format] / MIB
 
 
@@ -109,8 +107,7 @@ def working_mib(model: ModelInfo, device: str, dense_format: str, rows: int = 17
 
 
 def loading_mib(model: ModelInfo, weight_format: str, device: str, dense_format: str) -> float:
-    """How much more than in the end there is on the device while it is loaded: what is quantised comes in whole and
-    dense.
+    """How much more than in the end there is on the device while it is loaded: what is quantised comes in dense.
 
     That is always in main memory; another device is given one layer after the other.
     """

@@ -101,10 +101,10 @@ def _remembered_format(model: ModelInfo) -> str | None:
     """What `autotune` found out for layers of this shape, when such a model was loaded here before."""
     key = linear_key(("bf16", "fp32"), (model.mlp, model.hidden), version("torch"))
     try:
-        cached = read_record(cache_folder() / "native" / "linear.json").get(key)
+        cached_format = read_record(cache_folder() / "native" / "linear.json").get(key)
     except LoadError:
         return None
-    return cached if cached in ("bf16", "fp32") else None
+    return cached_format if cached_format in ("bf16", "fp32") else None
 
 
 PARTS = ("target", "drafter", "cache", "features", "working", "loading")
@@ -137,8 +137,7 @@ def memory_parts(plans: list[MemoryPlan]) -> dict[str, dict[str, float]]:
 
 
 def _loading_peak_mib(plans: list[MemoryPlan], device: str) -> float:
-    """The most that is there at once while they are loaded, MiB. What is quantised, for whatever device, comes in
-    whole."""
+    """The most that is there at once while they are loaded, MiB. What is quantised comes in whole."""
     loaded_mib, highest = 0.0, 0.0
     for model_plan in plans:
         peak = loaded_mib

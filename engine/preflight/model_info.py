@@ -28,9 +28,8 @@ class HeadInfo:
 class ModelInfo:
     """source: "embedded", "folder", "gguf" or "hub". kind: its model_type.
 
-    runs: on "native" or "lean" networks of ours, on "transformers", or "no", and then reason is a finding that says
-    why.
-    layers .. vocab_rows: as in its config; window: of its sliding-window layers, None if it has none. context_len:
+    runs: on "native" or "lean" networks of ours, on "transformers", or "no", and reason is a diagnostic that says why.
+    layers .. vocab_rows: as in its config; window: of its sliding-window layers, None if it has none. context_len: in
     tokens.
     parameters: numbers in its weights. file_bytes: of its weight files. formats: bytes by number format, largest first.
     tokens: None where the tokeniser cannot be read before the model is loaded. head: where it is a draft head.

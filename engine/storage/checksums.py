@@ -37,12 +37,12 @@ def is_intact(folder: Path, expected: Mapping[str, str] | None = None) -> bool:
         stats = {name: _stat(folder / name) for name in record}
         if any(stats[name]["size"] != entry["size"] for name, entry in record.items()):
             return False
-        modified = [name for name, entry in record.items() if stats[name]["mtime_ns"] != entry["mtime_ns"]]
-        if any(sha256(folder / name) != record[name]["sha256"] for name in modified):
+        modified_names = [name for name, entry in record.items() if stats[name]["mtime_ns"] != entry["mtime_ns"]]
+        if any(sha256(folder / name) != record[name]["sha256"] for name in modified_names):
             return False
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    if modified:
+    if modified_names:
         with contextlib.suppress(OSError):  # a read-only cache is hashed at every start, and works
             write_record(folder / CHECKSUM_FILE, {name: entry | stats[name] for name, entry in record.items()})
     return bool(record)

@@ -35,9 +35,9 @@ def remember(path: Path, key: str, compute: Callable[[], T], is_answer: Callable
     is_answer: whether a value read back can be one; any other is computed again. Where nothing can be written, every
     start computes it again.
     """
-    cached = read_record(path).get(key)
-    if is_answer(cached):
-        return cast(T, cached)
+    cached_answer = read_record(path).get(key)
+    if is_answer(cached_answer):
+        return cast(T, cached_answer)
     answer = compute()
     with contextlib.suppress(OSError):
         write_record(path, read_record(path) | {key: answer})  # read again: others may have answered meanwhile

@@ -1,5 +1,4 @@
-"""Chat templates without transformers, whose import alone takes seconds: Jinja in its sandbox, as transformers sets it
-up."""
+"""Chat templates without transformers, whose import alone takes seconds: Jinja in a sandbox, as transformers has it."""
 
 from __future__ import annotations
 
