@@ -22,8 +22,8 @@ HELP: dict[str, tuple[str, ...]] = {
        ("speed", "lossless", "baseline", "race", "rows", "contexts", "load", "peers", "quality")},
     "train": ("-m", "engine.train"),
     **{f"train {name}": ("-m", "engine.train", name) for name in ("collect", "fit", "judge")},
-    "page bench": ("-m", "ui.bench.page_cost"),
-    **{f"page bench {name}": ("-m", "ui.bench.page_cost", name) for name in ("updates", "attached")},
+    "page bench": ("-m", "ui.bench"),
+    **{f"page bench {name}": ("-m", "ui.bench", name) for name in ("updates", "attached")},
     "record": ("-m", "ui.record"),
 }  # fmt: skip
 
