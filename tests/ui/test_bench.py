@@ -31,7 +31,7 @@ def test_an_update_and_what_is_pulled_are_measured(tmp_path: Path, capsys: pytes
 
 def test_a_page_is_measured_against_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     engine = FakeEngine(tok_s=2000, answer=lambda _: Script(text=" w" * 900))
-    report = bench.attached(engine, 600, 2, None, Interruptible())
+    report = bench.measure_attached(engine, 600, 2, None, Interruptible())
     assert report["tokens"] == [599, 599] and report["identical"] == 2
     assert report["decode_s"]["ratio"] == pytest.approx(1, abs=1e-5), "the scripted engine's clock does not move"
     assert all(updates > 2 for updates in report["updates"])
@@ -53,7 +53,7 @@ def test_the_client_receives_every_event(launch_page: Callable[..., str]) -> Non
 def test_a_reply_that_fails_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     engine = FakeEngine(answer=lambda _: Script(reason=FinishReason.ERROR, message="The logits were not numbers."))
     with pytest.raises(EngineError, match="not numbers"):
-        bench.attached(engine, 500, 1, None, Interruptible())
+        bench.measure_attached(engine, 500, 1, None, Interruptible())
 
 
 def test_what_does_not_fit_is_said(launch_page: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:

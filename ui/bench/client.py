@@ -17,7 +17,7 @@ TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Receipt:
     """What came: the reply's events, how many updates, and seconds from the first token to the end by the client's clock."""
 
     events: tuple[Event, ...]
@@ -25,15 +25,15 @@ class Heard:
     wall_s: float
 
 
-def in_a_process(url: str, message: str, values: Sequence[object]) -> Heard:
+def in_a_process(url: str, message: str, values: Sequence[object]) -> Receipt:
     """`listen` in a fresh process, so that it takes nothing from the server's interpreter. Raises EngineError."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         rows, updates, wall_s = pool.apply(listen, (url, message, list(values)))
-    return Heard(trace.events(rows), updates, wall_s)
+    return Receipt(trace.events(rows), updates, wall_s)
 
 
 def listen(url: str, message: str, values: list[object]) -> tuple[list[Any], int, float]:
-    """One message in a new conversation. Returns the rows of its reply's events, updates, and seconds as in `Heard`.
+    """One message in a new conversation. Returns the rows of its reply's events, updates, and seconds as in `Receipt`.
 
     values: of the settings, in the order of `controls.table`. Raises EngineError.
     """
@@ -59,31 +59,31 @@ def _patches(url: str, data: list[object]) -> Iterator[dict[str, Any]]:
     session = secrets.token_hex(8)
     with httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False) as client:
         fn = _send_event(client.get("config").json(), len(data))
-        asked = {"data": data, "fn_index": fn, "session_hash": session}
-        client.post("gradio_api/queue/join", json=asked).raise_for_status()
+        request = {"data": data, "fn_index": fn, "session_hash": session}
+        client.post("gradio_api/queue/join", json=request).raise_for_status()
         with client.stream("GET", "gradio_api/queue/data", params={"session_hash": session}) as answer:
             value: Any = None
             for line in answer.iter_lines():
-                said = json.loads(line[5:]) if line.startswith("data:") else {}
-                if said.get("msg") == "process_generating" and said["output"].get("data"):
-                    [change] = said["output"]["data"]
+                message = json.loads(line[5:]) if line.startswith("data:") else {}
+                if message.get("msg") == "process_generating" and message["output"].get("data"):
+                    [change] = message["output"]["data"]
                     value = change if value is None else apply_diff(value, change)
                     yield json.loads(value)
-                elif said.get("msg") == "process_completed":
-                    if not said.get("success"):
-                        raise EngineError(f"The page's event failed: {said['output'].get('error')}")
+                elif message.get("msg") == "process_completed":
+                    if not message.get("success"):
+                        raise EngineError(f"The page's event failed: {message['output'].get('error')}")
                     return
 
 
 def _send_event(config: dict[str, Any], inputs: int) -> int:
     """The number of the event behind the Send button."""
     [button] = [part["id"] for part in config["components"] if part["props"].get("elem_id") == "gl-send"]
-    found = [
+    numbers = [
         event["id"] for event in config["dependencies"]
         if [button, "click"] in [list(target) for target in event["targets"]] and len(event["inputs"]) == inputs
     ]  # fmt: skip
-    if len(found) != 1:
+    if len(numbers) != 1:
         raise EngineError(
             "The Send button does not take these settings: the client and the page do not belong together."
         )
-    return int(found[0])
+    return int(numbers[0])

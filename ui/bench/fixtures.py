@@ -17,11 +17,11 @@ _WORDS = ("the", "sea", "was", "calm", "and", "nobody", "had", "seen", "such", "
 def reply(tokens: int) -> list[Event]:
     """A reply of at least that many tokens that still goes on: rounds of K drafts of which 0, 1 ... K are right in turn."""
     events: list[Event] = [Prefilled(24, 0, _token(0, Source.PLAIN), 7, 0.05)]
-    done = 1
-    while done < tokens:
-        round_ = _round(len(events) - 1, done)
+    position = 1
+    while position < tokens:
+        round_ = _round(len(events) - 1, position)
         events.append(round_)
-        done += len(round_.tokens)
+        position += len(round_.tokens)
     return events
 
 
@@ -39,22 +39,22 @@ def more(events: Sequence[Event]) -> list[Event]:
     """What the next update brings after those events, the last of which is a round."""
     last = events[-1]
     assert isinstance(last, Round)
-    done, fresh = last.tokens[-1].position + 1, list[Event]()
+    position, fresh = last.tokens[-1].position + 1, list[Event]()
     for index in range(last.index + 1, last.index + 1 + ROUNDS_AN_UPDATE):
-        round_ = _round(index, done)
+        round_ = _round(index, position)
         fresh.append(round_)
-        done += len(round_.tokens)
+        position += len(round_.tokens)
     return fresh
 
 
-def _round(index: int, done: int) -> Round:
+def _round(index: int, position: int) -> Round:
     right = index % (K + 1)
     outcomes = [Outcome.ACCEPTED] * right + [Outcome.REJECTED, *[Outcome.DISCARDED] * K][: K - right]
-    decisions = tuple(_decision(done + place, outcome) for place, outcome in enumerate(outcomes))
+    decisions = tuple(_decision(position + place, outcome) for place, outcome in enumerate(outcomes))
     end = Source.BONUS if right == K else Source.RECOVERED
-    tokens = (*(_token(done + place, Source.DRAFT) for place in range(right)), _token(done + right, end))
+    tokens = (*(_token(position + place, Source.DRAFT) for place in range(right)), _token(position + right, end))
     return Round(
-        index, RoundKind.SPECULATIVE, Rule.REJECTION, "ngram", K, KReason.AUTO, K, 24 + done, decisions, tokens,
+        index, RoundKind.SPECULATIVE, Rule.REJECTION, "ngram", K, KReason.AUTO, K, 24 + position, decisions, tokens,
         0.0007, 0.0123, 0.0004, 0.0141, predicted_speedup=1.4,
     )  # fmt: skip
 

@@ -29,11 +29,10 @@ from engine import (
 from engine.bench.options import add_drafter_options, add_model_options, engine_of, settings_of
 from engine.cli.options import tell
 from engine.cli.progress import Interruptible, TimeLeft, marked
-from ui import controls
-from ui import updates as patches
-from ui.bench import fixtures as invented
-from ui.bench.client import Heard, in_a_process
-from ui.charts import reply as charts
+from ui import controls, updates
+from ui.bench import fixtures
+from ui.bench.client import Receipt, in_a_process
+from ui.charts import reply as reply_charts
 from ui.html import prose
 from ui.race import charts as race_charts
 from ui.recording.recordings import Lane, LaneName, Recording
@@ -52,25 +51,27 @@ right; `--k 0` has the same text in as many rounds as tokens."""
 
 def parser() -> argparse.ArgumentParser:
     """Each command's `run(args)` measures, prints, and returns what --json writes."""
-    made = argparse.ArgumentParser(prog="python -m ui.bench", description=__doc__)
-    commands = made.add_subparsers(dest="command", required=True)
-    updates = commands.add_parser("updates", help="the time of making one update, and each thing that the page pulls")
-    updates.add_argument("--limit", type=int, default=200, help="so many of each (default: %(default)s)")
-    updates.add_argument("--json", metavar="OUT", help="also write the figures to this file")
-    updates.set_defaults(run=run_updates)
-    attached = commands.add_parser(
+    root = argparse.ArgumentParser(prog="python -m ui.bench", description=__doc__)
+    commands = root.add_subparsers(dest="command", required=True)
+    updates_parser = commands.add_parser(
+        "updates", help="the time of making one update, and each thing that the page pulls"
+    )
+    updates_parser.add_argument("--limit", type=int, default=200, help="so many of each (default: %(default)s)")
+    updates_parser.add_argument("--json", metavar="OUT", help="also write the figures to this file")
+    updates_parser.set_defaults(run=run_updates)
+    attached_parser = commands.add_parser(
         "attached", help="the engine's speed with a page that receives every update, and without"
     )
-    attached.add_argument(
+    attached_parser.add_argument(
         "--limit", type=int, default=len(PROMPTS), help="so many pairs of replies (default: %(default)s)"
     )
-    attached.add_argument(
+    attached_parser.add_argument(
         "--max-new-tokens", type=int, default=LENGTHS[-1], help="of each reply (default: %(default)s)"
     )
-    add_drafter_options(attached)
-    add_model_options(attached)
-    attached.set_defaults(run=run_attached)
-    return made
+    add_drafter_options(attached_parser)
+    add_model_options(attached_parser)
+    attached_parser.set_defaults(run=run_attached)
+    return root
 
 
 # ---- updates
@@ -81,11 +82,11 @@ def run_updates(args: argparse.Namespace) -> dict[str, Any]:
     jobs = {tokens: _jobs(tokens) for tokens in LENGTHS}
     times: dict[tuple[str, int], list[float]] = {(name, tokens): [] for tokens in LENGTHS for name in jobs[tokens]}
     for turn in range(_positive(args.limit) + 1):
-        for (name, tokens), taken in times.items():
+        for (name, tokens), durations in times.items():
             begin_s = perf_counter()
             jobs[tokens][name]()
             if turn:  # the first one fills caches
-                taken.append(perf_counter() - begin_s)
+                durations.append(perf_counter() - begin_s)
     report: dict[str, Any] = {}
     for name in jobs[LENGTHS[0]]:
         short, long = (median(times[name, tokens]) * 1e3 for tokens in LENGTHS)
@@ -94,15 +95,15 @@ def run_updates(args: argparse.Namespace) -> dict[str, Any]:
             f"{name:7} {short:6.2f} ms at {LENGTHS[0]} tokens, {long:6.2f} ms at {LENGTHS[1]}, ratio {long / short:.2f}"
         )
     print(
-        f"medians of {args.limit} each, in turn; an update holds {invented.ROUNDS_AN_UPDATE} rounds and repeats three times as many"
+        f"medians of {args.limit} each, in turn; an update holds {fixtures.ROUNDS_AN_UPDATE} rounds and repeats three times as many"
     )
     return report
 
 
 def _jobs(tokens: int) -> dict[str, Callable[[], object]]:
     """What the server does for a page whose reply has that many tokens: one update, and what may be pulled."""
-    events = invented.reply(tokens)
-    fresh = invented.more(events)
+    events = fixtures.reply(tokens)
+    fresh = fixtures.more(events)
     conversation = begin(Conversation("x" * 24), "hello")
     key = conversation.turns[-1].key
     conversation = progress(conversation, key, events)
@@ -111,19 +112,19 @@ def _jobs(tokens: int) -> dict[str, Callable[[], object]]:
     chunk = len(prose.chunks(reply.text)) - 1
 
     race = _race(tokens)
-    repeated = patches.shown(reply.blocks[start:])
+    earlier_blocks = updates.shown(reply.blocks[start:])
 
     def update() -> str:
         after = progress(conversation, key, fresh)
-        blocks = repeated + patches.shown(after.turns[-1].reply.blocks[len(reply.blocks) :])
-        return patches.packed(patches.latest(after, start, blocks), "x" * 24)
+        blocks = earlier_blocks + updates.shown(after.turns[-1].reply.blocks[len(reply.blocks) :])
+        return updates.packed(updates.latest(after, start, blocks), "x" * 24)
 
     def pull(what: str, payload: object) -> str:
-        return patches.packed(patches.answer(conversation, what, payload), "x" * 24)
+        return updates.packed(updates.answer(conversation, what, payload), "x" * 24)
 
     return {
         "update": update,
-        "charts": lambda: pull("charts", charts.charts(reply)),
+        "charts": lambda: pull("charts", reply_charts.charts(reply)),
         "race": lambda: pull("charts", race_charts.charts(race)),
         "prose": lambda: pull("prose", prose.answer(reply.text + str(perf_counter()), chunk)),
     }
@@ -131,10 +132,10 @@ def _jobs(tokens: int) -> dict[str, Callable[[], object]]:
 
 def _race(tokens: int) -> Recording:
     """Both lanes of a race of that length, with the probabilities of a drafter that has some."""
-    guessed = [
-        replace(event, drafter="head") if isinstance(event, Round) else event for event in invented.reply(tokens)
+    events_with_guesses = [
+        replace(event, drafter="head") if isinstance(event, Round) else event for event in fixtures.reply(tokens)
     ]
-    lanes = {LaneName.PLAIN: invented.plain(tokens), LaneName.SPECULATIVE: guessed}
+    lanes = {LaneName.PLAIN: fixtures.plain(tokens), LaneName.SPECULATIVE: events_with_guesses}
     return Recording("", "hello", tuple(Lane(name, None, advance(Reply(), events)) for name, events in lanes.items()))
 
 
@@ -142,7 +143,7 @@ def _race(tokens: int) -> Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class Measurement:
     """A reply, by the engine's own clock (decode_s) and by the reader's (wall_s), both after the first token."""
 
     token_ids: tuple[int, ...]
@@ -153,17 +154,17 @@ class Side:
 
 
 def run_attached(args: argparse.Namespace) -> dict[str, Any]:
-    """See `attached`; `partial` is there and true after Ctrl-C. Raises EngineError."""
+    """See `measure_attached`; `partial` is there and true after Ctrl-C. Raises EngineError."""
     if args.target != "embedded":
         tell("The prompts were chosen for the default model; others may end their replies early.")
     interruptible = Interruptible()
     with engine_of(args) as engine:
-        report = attached(engine, args.max_new_tokens, _positive(args.limit), args.k, interruptible)
+        report = measure_attached(engine, args.max_new_tokens, _positive(args.limit), args.k, interruptible)
         report["settings"] = settings_of(args, engine)
     return marked(report, interruptible)
 
 
-def attached(
+def measure_attached(
     engine: Engine, max_new_tokens: int, pairs: int, k: int | None, interruptible: Interruptible
 ) -> dict[str, Any]:
     """Pairs of the same greedy reply, alone and with a page, in turn; which comes first changes from pair to pair.
@@ -175,23 +176,27 @@ def attached(
     options = controls.Options(k=k, max_new_tokens=max_new_tokens)
     app = build_app(engine, options)
     _, url, _ = launch(app, options, server_name="127.0.0.1", prevent_thread_lock=True)
-    played: list[tuple[Side, Side]] = []
+    measurements: list[tuple[Measurement, Measurement]] = []
     pace = TimeLeft(pairs, tell)
     try:
         with interruptible:
             for pair in range(pairs):
-                played.append(_pair(engine, url, options, PROMPTS[pair % len(PROMPTS)], with_page_first=bool(pair % 2)))
-                alone, page = played[-1]
+                measurements.append(
+                    _pair(engine, url, options, PROMPTS[pair % len(PROMPTS)], with_page_first=bool(pair % 2))
+                )
+                alone, page = measurements[-1]
                 pace(pair + 1, f"{page.tokens} tokens, {page.updates} updates, ratio {_ratio(page, alone):.3f}")
     finally:
         app.close(verbose=False)
-    return _report(played)
+    return _report(measurements)
 
 
-def _pair(engine: Engine, url: str, options: controls.Options, prompt: str, with_page_first: bool) -> tuple[Side, Side]:
+def _pair(
+    engine: Engine, url: str, options: controls.Options, prompt: str, with_page_first: bool
+) -> tuple[Measurement, Measurement]:
     table = controls.table(options, engine.facts().drafters)
-    asked = {"temperature": 0, "seed": "0", "max_new_tokens": options.max_new_tokens}
-    values = [asked.get(control.name, control.default) for control in table]
+    overrides = {"temperature": 0, "seed": "0", "max_new_tokens": options.max_new_tokens}
+    values = [overrides.get(control.name, control.default) for control in table]
     params = controls.settings(table, values)[0].params
     if with_page_first:
         page = _with_page(url, prompt, values)
@@ -199,7 +204,7 @@ def _pair(engine: Engine, url: str, options: controls.Options, prompt: str, with
     return _alone(engine, prompt, params), _with_page(url, prompt, values)
 
 
-def _alone(engine: Engine, prompt: str, params: DecodingParams) -> Side:
+def _alone(engine: Engine, prompt: str, params: DecodingParams) -> Measurement:
     """The reply with nobody there but a loop that takes the events as they come."""
     events: list[Event] = []
     begin_s = perf_counter()
@@ -207,15 +212,15 @@ def _alone(engine: Engine, prompt: str, params: DecodingParams) -> Side:
         if isinstance(event, Prefilled):
             begin_s = perf_counter()
         events.append(event)
-    return _side(events, perf_counter() - begin_s)
+    return _measurement(events, perf_counter() - begin_s)
 
 
-def _with_page(url: str, prompt: str, values: Sequence[object]) -> Side:
-    heard: Heard = in_a_process(url, prompt, values)
-    return _side(heard.events, heard.wall_s, heard.updates)
+def _with_page(url: str, prompt: str, values: Sequence[object]) -> Measurement:
+    receipt: Receipt = in_a_process(url, prompt, values)
+    return _measurement(receipt.events, receipt.wall_s, receipt.updates)
 
 
-def _side(events: Sequence[Event], wall_s: float, updates: int = 0) -> Side:
+def _measurement(events: Sequence[Event], wall_s: float, updates: int = 0) -> Measurement:
     """Raises EngineError for a reply that failed, or had nothing behind its first token."""
     end = events[-1] if events else None
     if not isinstance(end, Finished) or end.reason in (FinishReason.ERROR, FinishReason.CANCELLED):
@@ -227,29 +232,33 @@ def _side(events: Sequence[Event], wall_s: float, updates: int = 0) -> Side:
         raise EngineError(
             "A reply ended with its first token, so there is no speed to compare: raise --max-new-tokens."
         )
-    return Side(end.token_ids, tokens, summarise(events).decode_s, wall_s, updates)
+    return Measurement(end.token_ids, tokens, summarise(events).decode_s, wall_s, updates)
 
 
-def _ratio(page: Side, alone: Side) -> float:
+def _ratio(page: Measurement, alone: Measurement) -> float:
     return (page.tokens / page.decode_s) / (alone.tokens / alone.decode_s)
 
 
-def _report(played: Sequence[tuple[Side, Side]]) -> dict[str, Any]:
+def _report(measurements: Sequence[tuple[Measurement, Measurement]]) -> dict[str, Any]:
     """Prints and returns sums over the pairs: tokens per second of both sides by both clocks, and their ratios."""
-    report: dict[str, Any] = {"pairs": len(played)}
+    report: dict[str, Any] = {"pairs": len(measurements)}
     for clock, name in (("decode_s", "engine's clock"), ("wall_s", "wall clock")):
         page, alone = (
-            ratio(sum(pair[side].tokens for pair in played), sum(getattr(pair[side], clock) for pair in played)) or 0.0
+            ratio(
+                sum(pair[side].tokens for pair in measurements),
+                sum(getattr(pair[side], clock) for pair in measurements),
+            )
+            or 0.0
             for side in (1, 0)
         )
         share = page / alone if alone else 0.0
         report[clock] = {"page_tok_s": page, "alone_tok_s": alone, "ratio": share}
         print(f"{name:14} {page:7.1f} tok/s with a page, {alone:7.1f} alone, ratio {share:.3f}")
-    report["tokens"] = [page.tokens for _, page in played]
-    report["updates"] = [page.updates for _, page in played]
-    report["identical"] = sum(alone.token_ids == page.token_ids for alone, page in played)
+    report["tokens"] = [page.tokens for _, page in measurements]
+    report["updates"] = [page.updates for _, page in measurements]
+    report["identical"] = sum(alone.token_ids == page.token_ids for alone, page in measurements)
     print(
-        f"replies of {report['tokens']} tokens in {report['updates']} updates; {report['identical']} of {len(played)} identical"
+        f"replies of {report['tokens']} tokens in {report['updates']} updates; {report['identical']} of {len(measurements)} identical"
     )
     return report
 
