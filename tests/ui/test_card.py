@@ -31,7 +31,7 @@ from tests.ui.test_render import BIG_LIST, NAUGHTY, Reader
 from tests.ui.test_state import decodings, texts
 from ui.chat.handlers import Handlers
 from ui.controls import TABLE, Options
-from ui.html.render import marked
+from ui.html.render import show_blanks
 from ui.inspect import token_card as module
 from ui.inspect.token_card import answer, apart, card, number, subject_of
 from ui.state import LOST, About, Block, Kind, Reply, Turn, advance
@@ -143,7 +143,7 @@ def assert_table(html: str, round_: Round, subject: Token | TokenDecision) -> No
     last = [token for token in round_.tokens if token.source is not Source.DRAFT]
     assert len(table) == len(round_.decisions) + len(last)
     for decision, (token, draft, target, accept, uniform, outcome) in zip(round_.decisions, table, strict=False):
-        assert token.split() == (decision.special or marked(decision.text) or "…").split() or decision.special
+        assert token.split() == (decision.special or show_blanks(decision.text) or "…").split() or decision.special
         for cell, value in ((draft, decision.draft_prob), (target, decision.target_prob), (accept, decision.accept_prob),
                             (uniform, decision.uniform)):  # fmt: skip
             assert cell.startswith(number(value)) if value is not None else cell.startswith(("–", "raw"))
@@ -362,7 +362,7 @@ def test_naughty_tokens_stay_text(payload: str, rule: Rule) -> None:
     for i in range(len(block.pieces)):
         for about in (GREEDY, WARM):
             reader = Reader(card(block, i, about))
-            assert marked(payload) in reader.text
+            assert show_blanks(payload) in reader.text
             assert set(reader.tags) <= {"div", "p", "span", "b", "bdi", "table", "caption", "colgroup", "col", "thead", "tbody", "tr",
                                         "th", "td", "small", "a"} and not reader.leads_away  # fmt: skip
             assert set(reader.attributes) <= {

@@ -17,7 +17,7 @@ from tests.fake_engine import DEFAULT_TEXT, Script, play
 from tests.ui.test_recordings import GUESSING, PLAIN, race
 from tests.ui.test_render import BIG_LIST, NAUGHTY
 from tests.ui.test_trace_file import recordings
-from ui.html.render import marked
+from ui.html.render import show_blanks
 from ui.inspect.explain import number
 from ui.race import page_export
 from ui.race.page_export import page
@@ -142,7 +142,7 @@ def test_the_lanes_are_there_word_for_word(lang: Lang) -> None:
     for lane in recording.lanes:
         for block in lane.reply.blocks:
             for piece in block.pieces:
-                assert (marked(piece.text) if piece.kind in LOST else piece.text) in unescape(html)
+                assert (show_blanks(piece.text) if piece.kind in LOST else piece.text) in unescape(html)
 
 
 def test_only_one_language_is_in_it() -> None:

@@ -64,13 +64,13 @@ def _runs(code: str, language: str) -> list[tuple[str, str]]:
         lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except ClassNotFound:
         return []
-    marked: list[tuple[str, str]] = []
+    tokens: list[tuple[str, str]] = []
     latest = time.thread_time() + MAX_CPU_S
     for kind, text in lexer.get_tokens(code):
-        marked.append((_role(kind), text))
+        tokens.append((_role(kind), text))
         if time.thread_time() > latest:
             return []
-    return [(role, "".join(text for _, text in run)) for role, run in groupby(marked, lambda one: one[0])]
+    return [(role, "".join(text for _, text in run)) for role, run in groupby(tokens, lambda one: one[0])]
 
 
 def _role(kind: _TokenType | None) -> str:
@@ -82,5 +82,5 @@ def _role(kind: _TokenType | None) -> str:
 
 
 def _span(role: str, text: str) -> str:
-    shown = escape(text, quote=False)
-    return f'<span class="{role}">{shown}</span>' if role and not text.isspace() else shown
+    html = escape(text, quote=False)
+    return f'<span class="{role}">{html}</span>' if role and not text.isspace() else html

@@ -59,11 +59,11 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     before = len(state.tokens)
     if not table(state, start, end, silent):
         return False
-    made = state.tokens[before:]
-    width = sum(token.type == "th_open" for token in made)
-    for i, token in enumerate(made):
-        if token.type == "tr_close" and token.level and made[i - 1].type == "td_close":
-            last = made[i - 2]
+    tokens = state.tokens[before:]
+    width = sum(token.type == "th_open" for token in tokens)
+    for i, token in enumerate(tokens):
+        if token.type == "tr_close" and token.level and tokens[i - 1].type == "td_close":
+            last = tokens[i - 2]
             assert last.map
             cells = escapedSplit(getLine(state, last.map[0]).strip(MD_TRIM_CHARS))
             cells = cells[cells[:1] == [""] : len(cells) - (len(cells) > 1 and cells[-1] == "")]
@@ -73,15 +73,15 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 def _newline(state: StateInline, silent: bool) -> bool:
     start = state.pos
-    return newline(state, silent) and _indented(state, start, silent)
+    return newline(state, silent) and _keep_indent(state, start, silent)
 
 
 def _escape(state: StateInline, silent: bool) -> bool:
     start = state.pos
-    return escape(state, silent) and _indented(state, start, silent)
+    return escape(state, silent) and _keep_indent(state, start, silent)
 
 
-def _indented(state: StateInline, start: int, silent: bool) -> bool:
+def _keep_indent(state: StateInline, start: int, silent: bool) -> bool:
     """After a line break: the next line keeps the spaces that it begins with."""
     if not silent and (indent := _BREAK.search(state.src[start : state.pos])):
         state.pending += indent[1]
@@ -118,15 +118,15 @@ def _link(state: StateInline, silent: bool) -> bool:
     if not link(state, silent) or silent:
         return state.pos > start
     at = next(i for i in range(first, len(state.tokens)) if state.tokens[i].type == "link_open")
-    opened, closed = state.tokens[at], state.tokens[-1]
-    written = state.src[label_end + 2 : state.pos - 1]
-    if not opened.attrs["href"]:
-        for token, shown in ((opened, "["), (closed, f"]({written})")):
-            token.type, token.tag, token.content, token.nesting = "text", "", shown, 0
+    opening, closing = state.tokens[at], state.tokens[-1]
+    address = state.src[label_end + 2 : state.pos - 1]
+    if not opening.attrs["href"]:
+        for token, content in ((opening, "["), (closing, f"]({address})")):
+            token.type, token.tag, token.content, token.nesting = "text", "", content, 0
         return True
-    opened.attrs["title"] = written.strip()
+    opening.attrs["title"] = address.strip()
     if state.src[start + 1 : label_end].strip():
-        closed.content = written
+        closing.content = address
     else:
-        opened.content = written.strip()
+        opening.content = address.strip()
     return True

@@ -16,17 +16,17 @@ def figures(
     """What stands in each place of the live panel, as HTML. course: that of the reply; writing: it is not finished."""
     own = reply.summary()
     window, alone = measured(reply, conversation)
-    shown = {"spec": speed(window.spec_tok_s), "plain": speed(window.baseline.tok_s), "speedup": times(window.speedup)}
+    speeds = {"spec": speed(window.spec_tok_s), "plain": speed(window.baseline.tok_s), "speedup": times(window.speedup)}
     course = course or Course()
     return {
-        **shown,
+        **speeds,
         "expected": times(course.expected),
         "rest": _rest(course) if writing else "",
         "k": str(course.latest.drafted) if course.latest else DASH,
         "mean_k": ratio(own.mean_k),
         "verdict": _verdict(window),
         "baseline": _baseline(window, alone, probing),
-        "line": _line(shown, window, writing and course.rest is not None),
+        "line": _line(speeds, window, writing and course.rest is not None),
         "now": speed(own.now_tok_s),
         "overall": speed(own.overall_tok_s),
         "alpha": ratio(own.alpha),
@@ -41,9 +41,9 @@ def figures(
     }
 
 
-def _line(shown: dict[str, str], window: Summary, resting: bool) -> str:
+def _line(speeds: dict[str, str], window: Summary, resting: bool) -> str:
     """All of it in one line, for narrow screens."""
-    line = both("panel.line", **shown) if window.spec_tok_s is not None else both("panel.idle")
+    line = both("panel.line", **speeds) if window.spec_tok_s is not None else both("panel.idle")
     return f"{line} · {both('panel.rest.short')}" if resting else line
 
 

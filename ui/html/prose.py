@@ -66,41 +66,41 @@ def chunks(source: str) -> tuple[str, ...]:
 def _fence_after(line: str, fence: str) -> str:
     """The indentation and marks of the code fence that is open behind `line`; "" for none. fence: before it."""
     if not fence:
-        opened = _FENCE.match(line)
-        return " " * len(opened[1]) + (opened[2] or opened[3]) if opened else ""
-    marks, written = fence.lstrip(" "), line.strip(" \t")
+        match = _FENCE.match(line)
+        return " " * len(match[1]) + (match[2] or match[3]) if match else ""
+    marks, text = fence.lstrip(" "), line.strip(" \t")
     indent = len(line) - len(line.lstrip(" \t"))
-    closes = set(written) == {marks[0]} and len(written) >= len(marks) and indent <= len(fence) - len(marks) + 3
+    closes = set(text) == {marks[0]} and len(text) >= len(marks) and indent <= len(fence) - len(marks) + 3
     return "" if closes else fence
 
 
 def render(chunk: str) -> str:
     """Safe HTML of one chunk. Elements and attributes are those of `Page`, and text is escaped."""
-    return _cached(chunk) if len(chunk) <= MAX_CACHED else _rendered(chunk)
+    return _render_cached(chunk) if len(chunk) <= MAX_CACHED else _render_anew(chunk)
 
 
-def _rendered(chunk: str) -> str:
+def _render_anew(chunk: str) -> str:
     if len(chunk) > MAX_CHUNK:
         return _plain(chunk)
     tokens = _MARKDOWN.parse(chunk)
     too_deep = any(token.level >= MAX_NESTING - 1 for token in tokens)
-    if too_deep or _letters(_told(tokens)) != _letters([chunk]):
+    if too_deep or _letters(_texts_of(tokens)) != _letters([chunk]):
         return _plain(chunk)
     return str(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))
 
 
-_cached = lru_cache(maxsize=1024)(_rendered)
+_render_cached = lru_cache(maxsize=1024)(_render_anew)
 
 
 def _plain(chunk: str) -> str:
     return f"<p>{escape(chunk.strip(_BLANK), quote=False)}</p>" if chunk.strip(_BLANK) else ""
 
 
-def _told(tokens: Sequence[Token]) -> Iterable[str]:
+def _texts_of(tokens: Sequence[Token]) -> Iterable[str]:
     """What tokens show, in order, with the addresses of links."""
     for token in tokens:
         if token.type == "inline":
-            yield from _told(token.children or [])
+            yield from _texts_of(token.children or [])
         else:
             yield token.info if token.block else ""
             yield token.content
@@ -108,8 +108,8 @@ def _told(tokens: Sequence[Token]) -> Iterable[str]:
 
 def _letters(parts: Iterable[str]) -> str:
     """All but white space and what may be markup."""
-    written = "".join(parts).replace("\0", "\ufffd")
-    return "".join(char for char in written if char.isalnum() or (char > "\x7f" and not char.isspace()))
+    text = "".join(parts).replace("\0", "\ufffd")
+    return "".join(char for char in text if char.isalnum() or (char > "\x7f" and not char.isspace()))
 
 
 class Page(RendererHTML):
@@ -117,9 +117,9 @@ class Page(RendererHTML):
 
     def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         """Code with the name of its language, as it was written, and a button that copies it."""
-        said = tokens[idx].info.strip()
-        code = highlight(tokens[idx].content.removesuffix("\n"), said.split()[0] if said else "")
-        name = f'<span class="language">{escape(said)}</span>' if said else ""
+        info = tokens[idx].info.strip()
+        code = highlight(tokens[idx].content.removesuffix("\n"), info.split()[0] if info else "")
+        name = f'<span class="language">{escape(info)}</span>' if info else ""
         return (
             f'<div class="code"><div class="code-bar">{name}{_COPY}</div>'
             f'<pre tabindex="0" role="group" aria-label="{named("prose.code")}" dir="ltr"><code>{code}</code></pre></div>'
@@ -163,8 +163,8 @@ class Page(RendererHTML):
     def link_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         token = tokens[idx]
         attrs = {"href": token.attrs["href"], "title": token.attrs.get("title", "")}
-        said = "".join(f' {name}="{escape(str(value))}"' for name, value in attrs.items() if value)
-        return f'<a{said} rel="noopener noreferrer nofollow" target="_blank">{escape(token.content)}'
+        attributes = "".join(f' {name}="{escape(str(value))}"' for name, value in attrs.items() if value)
+        return f'<a{attributes} rel="noopener noreferrer nofollow" target="_blank">{escape(token.content)}'
 
 
 def _below(token: Token) -> str:

@@ -37,8 +37,8 @@ _SPECIALS = {
 
 def both(key: str, **values: object) -> str:
     """A text in both languages, as HTML. Values are escaped."""
-    shown = {lang: escape(text(key, lang, **values)) for lang in ("en", "zh")}
-    return f'<span class="en" lang="en">{shown["en"]}</span><span class="zh" lang="zh">{shown["zh"]}</span>'
+    texts = {lang: escape(text(key, lang, **values)) for lang in ("en", "zh")}
+    return f'<span class="en" lang="en">{texts["en"]}</span><span class="zh" lang="zh">{texts["zh"]}</span>'
 
 
 def named(key: str) -> str:
@@ -59,14 +59,14 @@ def piece(part: Piece, index: int = 0) -> str:
     """One token as HTML; "" where it shows nothing (the first bytes of a character). index: its place in the block."""
     if part.special:
         return _chip(part, index)
-    shown = escape(marked(part.text)) if part.kind in LOST else escape(part.text)
-    if not shown:
+    letters = escape(show_blanks(part.text)) if part.kind in LOST else escape(part.text)
+    if not letters:
         return ""
     rest = _attributes(part, index)
     if part.kind in LOST:
-        return f'<s class="t {part.kind.value}"{rest}>{shown}</s>'
+        return f'<s class="t {part.kind.value}"{rest}>{letters}</s>'
     blank = " ws" if part.text.isspace() else ""  # white space shows no colour unless it was struck out
-    return f'<span class="t {part.kind.value}{blank}"{rest}>{shown}</span>'
+    return f'<span class="t {part.kind.value}{blank}"{rest}>{letters}</span>'
 
 
 def _attributes(part: Piece, index: int) -> str:
@@ -85,16 +85,16 @@ def special(token: str) -> str:
     return both(_SPECIALS[token]) if token in _SPECIALS else escape(token)
 
 
-def marked(written: str) -> str:
+def show_blanks(token_text: str) -> str:
     """A token's text with its white space made visible; leading spaces of a word stay spaces."""
-    shown = "".join(_MARKS.get(char, char) for char in written)
-    return "␣" * len(shown) if shown.isspace() else shown
+    visible = "".join(_MARKS.get(char, char) for char in token_text)
+    return "␣" * len(visible) if visible.isspace() else visible
 
 
 def block(part: Block) -> str:
     """The tokens of an event, in one element by which a script finds them; "" where it added none."""
-    shown = "".join(piece(one, i) for i, one in enumerate(part.pieces))
-    return f'<span class="round">{shown}</span>'
+    pieces = "".join(piece(one, i) for i, one in enumerate(part.pieces))
+    return f'<span class="round">{pieces}</span>'
 
 
 def turn_head(turn: Turn) -> str:
@@ -124,8 +124,8 @@ def _first() -> str:
         f'<span class="{colour}">{both(f"legend.word.{colour}")}</span> {both(f"legend.first.{colour}")}'
         for colour in ("green", "red")
     )
-    done = f'<button type="button" data-action="first-done">{both("legend.first.done")}</button>'
-    return f'<div class="first"><p>{lines}</p>{done}</div>'
+    button = f'<button type="button" data-action="first-done">{both("legend.first.done")}</button>'
+    return f'<div class="first"><p>{lines}</p>{button}</div>'
 
 
 def _act(name: str, paths: str) -> str:
@@ -151,7 +151,7 @@ def turn_foot(turn: Turn, ahead: int = 0) -> str:
     if reply.phase is Phase.RUNNING:
         return ""
     outgrown = both("end.drafter_context") if reply.outgrown else ""
-    parts = [ending(reply), outgrown, _written(reply), _measured(reply, turn.about)]
+    parts = [ending(reply), outgrown, _counts_line(reply), _figures_line(reply, turn.about)]
     acts = (
         f'<p class="acts">{copy_button("copy")}{_act("again", AGAIN)}{_act("reseed", DICE)}{_act("inspect", LENS)}</p>'
     )
@@ -171,7 +171,7 @@ def ending(reply: Reply) -> str:
     return ""
 
 
-def _written(reply: Reply) -> str:
+def _counts_line(reply: Reply) -> str:
     tally = reply.tally
     if not tally.tokens:
         return ""
@@ -181,10 +181,10 @@ def _written(reply: Reply) -> str:
     return both("end.figures", tokens=tally.tokens, green=green, red=red, seed=reply.seed)
 
 
-def measured_of(own: Summary) -> list[tuple[str, str]]:
+def figures_of(own: Summary) -> list[tuple[str, str]]:
     """A reply's own figures as keys of strings and values in words, each only where it was measured and can be true."""
     speedup = None if disturbed(own) else own.speedup
-    found = [
+    figures = [
         ("foot.speed", own.spec_tok_s or own.overall_tok_s, speed),
         ("foot.plain", own.baseline.tok_s, speed),
         ("foot.speedup", speedup, times),
@@ -192,22 +192,22 @@ def measured_of(own: Summary) -> list[tuple[str, str]]:
         ("foot.tau", own.acceptance_length, ratio),
         ("foot.ttft", own.ttft_s, seconds),
     ]
-    return [(key, shown(value)) for key, value, shown in found if value is not None]
+    return [(key, in_words(value)) for key, value, in_words in figures if value is not None]
 
 
-def _measured(reply: Reply, about: About | None) -> str:
+def _figures_line(reply: Reply, about: About | None) -> str:
     """These in one line; what wrote it; whether that is exact."""
     own = reply.tally.summary()
     if not own.tokens:
         return ""
-    said = [figure(key, both(key, value=value)) for key, value in measured_of(own)]
+    parts = [figure(key, both(key, value=value)) for key, value in figures_of(own)]
     if about is not None:
         who = " + ".join(name(drafts.drafter) for drafts in own.acceptance_by_drafter) or name("none")
-        said += [who, escape(about.kernel), both("header.exact" if about.exact else "header.inexact")]
-    return f'<span class="figures">{" · ".join(said)}</span>'
+        parts += [who, escape(about.kernel), both("header.exact" if about.exact else "header.inexact")]
+    return f'<span class="figures">{" · ".join(parts)}</span>'
 
 
-def used(conversation: Conversation) -> int:
+def context_tokens(conversation: Conversation) -> int:
     """Tokens that the conversation takes of the model's context: the last prompt and its reply."""
     tally = conversation.turns[-1].reply.tally if conversation.turns else None
     return 0 if tally is None else tally.prompt_tokens + tally.tokens
@@ -215,13 +215,13 @@ def used(conversation: Conversation) -> int:
 
 def meter(conversation: Conversation, context_len: int, asking: int | None = None) -> str:
     """How full the model's context is. asking: the tokens of the whole prompt with the message being written."""
-    taken = used(conversation) if asking is None else asking
-    left = max(0, context_len - taken)
-    bar = f'<meter min="0" max="{context_len}" high="{context_len * 0.9:.0f}" value="{min(taken, context_len)}" aria-hidden="true"></meter>'
+    count = context_tokens(conversation) if asking is None else asking
+    rest = max(0, context_len - count)
+    bar = f'<meter min="0" max="{context_len}" high="{context_len * 0.9:.0f}" value="{min(count, context_len)}" aria-hidden="true"></meter>'
     if asking is not None and asking >= context_len:
         return f'<span class="full">{bar} {both("meter.too_long", count=asking, context=context_len)}</span>'
     return (
-        f"{bar} {both('meter.used' if asking is None else 'meter.asking', used=taken, context=context_len, left=left)}"
+        f"{bar} {both('meter.used' if asking is None else 'meter.asking', used=count, context=context_len, left=rest)}"
     )
 
 
@@ -244,15 +244,15 @@ def engine_chip(status: Status, facts: Facts | None) -> str:
 
 def note(facts: Facts | None) -> str:
     """What a person should know of this model; "" where there is nothing. Sentences of the engine that we know are translated."""
-    return "<br>".join(translated(line, NOTES) or escape(line) for line in facts.note.splitlines()) if facts else ""
+    return "<br>".join(translate(line, NOTES) or escape(line) for line in facts.note.splitlines()) if facts else ""
 
 
-def translated(said: str, known: Mapping[str, str]) -> str:
+def translate(sentence: str, patterns: Mapping[str, str]) -> str:
     """A sentence of the engine in both languages; "" where it is none of those known. known: by key, the pattern of all of
     it, whose named groups are the text's values."""
-    for key, pattern in known.items():
-        if found := re.fullmatch(pattern, said):
-            return both(key, **found.groupdict())
+    for key, pattern in patterns.items():
+        if match := re.fullmatch(pattern, sentence):
+            return both(key, **match.groupdict())
     return ""
 
 
@@ -267,11 +267,11 @@ NOTES = {
 }
 
 
-def missing_drafters(drafters: Sequence[str], asked: str) -> str:
+def missing_drafters(drafters: Sequence[str], option: str) -> str:
     """Why a drafter cannot be chosen, a line each. asked: the command line's `--drafter`."""
     lines = []
     if "head" not in drafters:
-        lines.append(both("drafter.missing.head") if asked == "auto" else both("drafter.missing.asked", asked=asked))
+        lines.append(both("drafter.missing.head") if option == "auto" else both("drafter.missing.asked", asked=option))
     if "draft_model" not in drafters:
         lines.append(both("drafter.missing.model"))
     return "<br>".join(lines).replace("--drafter", "<code>--drafter</code>")
@@ -292,11 +292,11 @@ def loading_notice(status: Status, pending: bool = False, left_s: float | None =
         return ""
     note = "load.pending" if pending else "load.note"
     bar = "<progress></progress>" if status.fraction is None else f'<progress value="{status.fraction:.3f}"></progress>'
-    left = "" if left_s is None else f" · {_left(left_s)}"
-    return f"<p>{loading(status)}{left}</p>{bar}<p>{both(f'load.{status.phase}.why')} {both(note)}</p>"
+    rest = "" if left_s is None else f" · {_time_left(left_s)}"
+    return f"<p>{loading(status)}{rest}</p>{bar}<p>{both(f'load.{status.phase}.why')} {both(note)}</p>"
 
 
-def _left(seconds: float) -> str:
+def _time_left(seconds: float) -> str:
     """Rounded up, to five seconds or to minutes: more would not be known."""
     if seconds > 90:
         return both("load.left.minutes", count=ceil(seconds / 60))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from engine import Outcome, Prefilled, Round, RoundKind, Rule, Source, Token, TokenDecision
-from ui.html.render import DASH, both, marked
+from ui.html.render import DASH, both, show_blanks
 from ui.state import LOST, Block, Piece, tokens_of
 
 Subject = Token | TokenDecision
@@ -173,5 +173,5 @@ def named(subject: Subject | None) -> str:
     """A token inside a sentence; the marks around it keep text that runs from right to left to itself."""
     if subject is None:
         return DASH
-    shown = subject.special or marked(subject.text.strip() or subject.text) or "…"
+    shown = subject.special or show_blanks(subject.text.strip() or subject.text) or "…"
     return f"\u2068{shown}\u2069"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 
 from engine import Choice, Finished, Outcome, Prefilled, RecoveryDetail, Round, Rule, Source, Token, TokenDecision
-from ui.html.render import both, icon, marked, named
+from ui.html.render import both, icon, named, show_blanks
 from ui.inspect import token_card as card
 from ui.inspect.explain import Subject, decision_about, number, rejected_in, subject_of, took
 from ui.inspect.explain import named as quoted
@@ -216,7 +216,7 @@ def _bar(row: Row) -> str:
     mark = f" <small>{words[row.mark]}</small>" if row.mark else ""
     name = f'<span class="unseen">{both("inspect.probability")}</span>'
     return (
-        f'<li class="{row.mark}"><span class="which"><bdi>{escape(marked(row.text)) or "…"}</bdi>{mark}</span>'
+        f'<li class="{row.mark}"><span class="which"><bdi>{escape(show_blanks(row.text)) or "…"}</bdi>{mark}</span>'
         f'<span class="track" aria-hidden="true"><span style="width:{min(1.0, row.prob):.1%}"></span></span>'
         f'<span class="prob">{name} {number(row.prob)}</span></li>'
     )

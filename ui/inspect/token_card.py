@@ -11,7 +11,7 @@ from typing import Any
 from engine import KReason, Outcome, Prefilled, Round, Source, Token, TokenDecision
 from ui.controller_history import played
 from ui.controls import choice_label
-from ui.html.render import DASH, both, marked, special, times
+from ui.html.render import DASH, both, show_blanks, special, times
 from ui.inspect.explain import Subject, apart, decision_about, nature, number, subject_of, took, why
 from ui.state import About, Block, Kind, Turn
 from ui.strings import LANGS, Lang, text
@@ -113,7 +113,7 @@ def _cell(value: float | None, raw: float | None = None, none: str = "card.none.
 
 def token(kind: Kind, text: str, special_: str) -> str:
     """The token itself, in the colours that it has in the reply, its white space made visible."""
-    shown = special(special_) if special_ else escape(marked(text)) or "…"
+    shown = special(special_) if special_ else escape(show_blanks(text)) or "…"
     chip = " chip" if special_ else ""
     return f'<bdi class="t {kind.value}{chip}">{shown}</bdi>'
 

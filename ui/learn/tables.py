@@ -15,7 +15,7 @@ from html import escape
 from engine import Round, RoundKind, Summary
 from engine.lab import Point, Result
 from ui.charts.roofline import Pass, drawing
-from ui.html.render import DASH, both, marked, name, ratio, speed, times
+from ui.html.render import DASH, both, name, ratio, show_blanks, speed, times
 from ui.inspect.explain import took
 from ui.recording.recordings import Recording
 from ui.state import About, Block
@@ -75,7 +75,7 @@ def tokens(blocks: Iterable[Block], most: int = 24) -> str:
                 high=took(max(spent)))  # fmt: skip
     longest = max(spent)
     beads = "".join(
-        f'<li><bdi>{escape(marked(text)) or "…"}</bdi><span class="track" aria-hidden="true"><span style="width:{seconds / longest:.0%}"></span></span>'
+        f'<li><bdi>{escape(show_blanks(text)) or "…"}</bdi><span class="track" aria-hidden="true"><span style="width:{seconds / longest:.0%}"></span></span>'
         f"<small>{took(seconds)}</small></li>"
         for text, seconds in found
     )

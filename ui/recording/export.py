@@ -14,7 +14,7 @@ from json import dumps
 from typing import Any
 
 from engine import FinishReason
-from ui.html.render import measured_of
+from ui.html.render import figures_of
 from ui.recording import saved
 from ui.state import Conversation, Reply, Turn
 from ui.strings import TEXT, Lang, text
@@ -143,7 +143,7 @@ def ending(reply: Reply, lang: Lang) -> list[str]:
 def _measured(reply: Reply, lang: Lang) -> list[str]:
     own = reply.tally.summary()
     counted = text("export.tokens", lang, tokens=own.tokens, drafted=own.drafted, accepted=own.accepted)
-    return [counted, *(text(key, lang, value=value) for key, value in measured_of(own))]
+    return [counted, *(text(key, lang, value=value) for key, value in figures_of(own))]
 
 
 def written_by(turn: Turn, lang: Lang) -> list[str]:

@@ -16,7 +16,7 @@ from engine import EngineError
 from engine.lab import ExperimentName, Result, Step, records
 from ui.charts.reply import table
 from ui.eta import left
-from ui.html.render import both, copy_button, named, translated
+from ui.html.render import both, copy_button, named, translate
 from ui.when import advisor
 from ui.when import charts as lab_charts
 from ui.when import conclusions as lab
@@ -239,7 +239,7 @@ _CUTS = {
 
 def _cut(why: str) -> str:
     """Why less was measured than planned; a reason that nobody knows here stands as the engine put it."""
-    return translated(why, _CUTS) or both("lab.cut", why=why)
+    return translate(why, _CUTS) or both("lab.cut", why=why)
 
 
 def progress(step: Step | None) -> str:
