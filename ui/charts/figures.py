@@ -66,8 +66,8 @@ def acceptance(drafters: Sequence[Drafts]) -> Figure:
     """Bars of accepted / tested by draft position, a series for each drafter."""
     data = []
     for number, drafts in enumerate(drafters):
-        tested = [(place + 1, right / tested) for place, (tested, right) in enumerate(drafts.by_position) if tested]
-        x, y = [place for place, _ in tested], [round(share, 4) for _, share in tested]
+        shares = [(place + 1, right / count) for place, (count, right) in enumerate(drafts.by_position) if count]
+        x, y = [place for place, _ in shares], [round(share, 4) for _, share in shares]
         pattern = _PATTERNS[number % len(_PATTERNS)]
         data.append(_trace(f"right{pattern}") | {"x": x, "y": y, "name": _drafter(drafts.drafter)})
     return {"data": data, "layout": _layout("acceptance")}
@@ -89,19 +89,19 @@ def time(seconds: Mapping[str, float]) -> Figure:
 
 def timeline(lanes: Mapping[str, Sequence[Step]], start_s: float, end_s: float) -> Figure:
     """A row for each lane, in which its rounds stand where its own clock puts them, each in three stretches."""
-    found = [(f"charts.lane.{lane}", *step) for lane, steps in lanes.items() for step in steps]
-    rows = [lane for lane, *_ in found]
+    bars = [(f"charts.lane.{lane}", *step) for lane, steps in lanes.items() for step in steps]
+    rows = [lane for lane, *_ in bars]
     begins = {"draft": 0.0, "verify": 0.0, "other": 0.0}
     data = []
     for part in begins:
         place = ("draft", "verify", "other").index(part)
-        x = [parts[place] for _, _, parts, _ in found]
-        base = [at + sum(parts[:place]) for _, at, parts, _ in found]
-        made = {"x": [round(s, 6) for s in x], "base": [round(s, 6) for s in base], "y": rows}
-        made["customdata"] = [round(s * 1e3, 2) for s in x]
+        x = [parts[place] for _, _, parts, _ in bars]
+        base = [at + sum(parts[:place]) for _, at, parts, _ in bars]
+        series = {"x": [round(s, 6) for s in x], "base": [round(s, 6) for s in base], "y": rows}
+        series["customdata"] = [round(s * 1e3, 2) for s in x]
         if part == "verify":
-            made["text"] = [str(tokens) for *_, tokens in found]
-        data.append(_trace(f"step.{part}") | made)
+            series["text"] = [str(tokens) for *_, tokens in bars]
+        data.append(_trace(f"step.{part}") | series)
     layout = _layout("timeline")
     return {"data": data, "layout": layout | {"xaxis": layout["xaxis"] | {"range": [start_s, end_s]}}}
 
@@ -125,7 +125,7 @@ def passes(lanes: Mapping[str, Mapping[int, int]]) -> Figure:
     return {"data": data, "layout": _layout("passes")}
 
 
-def accepted(counts: Mapping[int, int]) -> Figure:
+def right_in_a_row(counts: Mapping[int, int]) -> Figure:
     """Bars of rounds by how many guesses in a row were right, from 0 on."""
     x = list(range(max(counts) + 1))
     data = [_trace("right") | {"x": x, "y": [counts.get(right, 0) for right in x]}]
@@ -136,20 +136,20 @@ def scatter(dots: Sequence[tuple[float, float, bool]]) -> Figure:
     """dots: (the drafter's probability, the target's, whether it was accepted). On the dashed line both are the same."""
     data = [_trace("even")]
     for kind in (True, False):
-        if found := [(draft, target) for draft, target, right in dots if right is kind]:
-            x, y = [round(draft, 3) for draft, _ in found], [round(target, 3) for _, target in found]
+        if points := [(draft, target) for draft, target, right in dots if right is kind]:
+            x, y = [round(draft, 3) for draft, _ in points], [round(target, 3) for _, target in points]
             data.append(_trace("kept" if kind else "lost") | {"x": x, "y": y})
     return {"data": data, "layout": _layout("scatter")}
 
 
-def measured(chart: str, lines: Sequence[tuple[str, str, Sequence[Mark]]]) -> Figure:
+def experiment_lines(chart: str, lines: Sequence[tuple[str, str, Sequence[Mark]]]) -> Figure:
     """An experiment of the lab as lines. lines: (kind of trace, see `_lab_traces`; series; its marks, by x)."""
     data = []
     for kind, series, marks in lines:
         trace = _trace(f"lab.{kind}") | {"name": _series(series)}
         data.append(
             trace
-            | {"x": [x for x, *_ in marks], "y": [_rounded(y) for _, y, *_ in marks]}
+            | {"x": [x for x, *_ in marks], "y": [_round_off(y) for _, y, *_ in marks]}
             | _scatter_of("error_y", marks)
         )
     layout = _layout(f"lab.{chart}")
@@ -162,7 +162,7 @@ def measured(chart: str, lines: Sequence[tuple[str, str, Sequence[Mark]]]) -> Fi
 def kinds(bars: Sequence[tuple[str, Mark]]) -> Figure:
     """Bars of the speed-up by kind of text, the first on top; where the line of 1 is not reached guessing costs time."""
     marks = [mark for _, mark in bars]
-    trace = _trace("lab.bars") | {"x": [_rounded(y) for _, y, *_ in marks], "y": [_series(kind) for kind, _ in bars]}
+    trace = _trace("lab.bars") | {"x": [_round_off(y) for _, y, *_ in marks], "y": [_series(kind) for kind, _ in bars]}
     return {"data": [trace | _scatter_of("error_x", marks)], "layout": _layout("lab.text")}
 
 
@@ -170,12 +170,12 @@ def _scatter_of(axis: str, marks: Sequence[Mark]) -> Figure:
     """What repeats scatter between, as lines through the marks; nothing where that is known of none."""
     if not any(low is not None and high is not None for *_, low, high in marks):
         return {}
-    over = [0.0 if high is None else _rounded(max(0.0, high - y)) for _, y, _, high in marks]
-    under = [0.0 if low is None else _rounded(max(0.0, y - low)) for _, y, low, _ in marks]
+    over = [0.0 if high is None else _round_off(max(0.0, high - y)) for _, y, _, high in marks]
+    under = [0.0 if low is None else _round_off(max(0.0, y - low)) for _, y, low, _ in marks]
     return {axis: {"type": "data", "array": over, "arrayminus": under, "symmetric": False, "thickness": 1, "width": 3}}
 
 
-def _rounded(value: float) -> float:
+def _round_off(value: float) -> float:
     return float(f"{value:.4g}")
 
 
@@ -217,14 +217,14 @@ def _traces() -> dict[str, Figure]:
             marker["pattern"] = {"shape": pattern, "fgcolor": _colour(role), "bgcolor": _colour("ground"), "size": 6}
         return go.Bar(marker=marker, **more)
 
-    made = {"guessed": line("charts.this", "draft"), "unguessed": line("charts.this", "quiet"),
+    traces = {"guessed": line("charts.this", "draft"), "unguessed": line("charts.this", "quiet"),
             "plain": line("charts.plain", "text", width=1.5, dash="dash")}  # fmt: skip
-    made |= {f"right{pattern}": bars("draft", pattern, hoverinfo="y") for pattern in _PATTERNS}
-    made |= {
+    traces |= {f"right{pattern}": bars("draft", pattern, hoverinfo="y") for pattern in _PATTERNS}
+    traces |= {
         part: bars(role, orientation="h", name=f"charts.{part}", hoverinfo="x+name") for part, role in PARTS.items()
     }
-    made |= _race_traces(line, bars) | _lab_traces(line, bars)
-    return {name: trace.to_plotly_json() for name, trace in made.items()}
+    traces |= _race_traces(line, bars) | _lab_traces(line, bars)
+    return {name: trace.to_plotly_json() for name, trace in traces.items()}
 
 
 def _race_traces(line: Callable[..., Any], bars: Callable[..., Any]) -> dict[str, Any]:
@@ -235,40 +235,40 @@ def _race_traces(line: Callable[..., Any], bars: Callable[..., Any]) -> dict[str
         marker = {"color": _colour(role), "symbol": symbol, "size": 7, "line": {"color": _colour(role), "width": 1}}
         return go.Scatter(mode="markers", name=name, marker=marker, opacity=0.75)
 
-    made: dict[str, Any] = {}
+    traces: dict[str, Any] = {}
     for lane, role, dash, pattern in (
         ("plain", "text", "dash", "/"),
         ("speculative", "draft", "solid", ""),
         ("reply", "draft", "solid", ""),
     ):
-        made[f"line.{lane}"] = line(f"charts.lane.{lane}", role, dash=dash)
-        made[f"passes.{lane}"] = bars(role, pattern, name=f"charts.lane.{lane}", hoverinfo="y+name")
+        traces[f"line.{lane}"] = line(f"charts.lane.{lane}", role, dash=dash)
+        traces[f"passes.{lane}"] = bars(role, pattern, name=f"charts.lane.{lane}", hoverinfo="y+name")
     for part, role, pattern in (("draft", "draft", "/"), ("verify", "recovered", ""), ("other", "line", "")):
         step = bars(role, pattern, orientation="h", name=f"charts.{part}", hovertemplate="%{customdata} ms")
         step.marker.line = {"color": _colour("ground"), "width": 1}
-        made[f"step.{part}"] = step
-    made["step.verify"].update(
+        traces[f"step.{part}"] = step
+    traces["step.verify"].update(
         textposition="inside", insidetextanchor="middle", textangle=0, textfont={"color": _colour("ground")}
     )
-    made["kept"] = dots("panel.accepted", "draft", "circle-open")
-    made["lost"] = dots("panel.rejected", "rejected", "x-thin")
-    made["even"] = line("charts.even", "quiet", width=1, dash="dot").update(x=[0, 1], y=[0, 1], hoverinfo="skip")
-    return made
+    traces["kept"] = dots("panel.accepted", "draft", "circle-open")
+    traces["lost"] = dots("panel.rejected", "rejected", "x-thin")
+    traces["even"] = line("charts.even", "quiet", width=1, dash="dot").update(x=[0, 1], y=[0, 1], hoverinfo="skip")
+    return traces
 
 
 def _lab_traces(line: Callable[..., Any], bars: Callable[..., Any]) -> dict[str, Any]:
     """Those of the lab: what tells series apart besides their colour is the mark, the dash or both."""
 
-    def marked(role: str, symbol: str, dash: str = "solid") -> Any:
+    def line_with_marks(role: str, symbol: str, dash: str = "solid") -> Any:
         return line("", role, dash=dash).update(
             mode="lines+markers", marker={"symbol": symbol, "size": 7, "color": _colour(role)}
         )
 
     return {
-        "lab.plain": marked("text", "square-open", "dash"),
-        "lab.first": marked("draft", "circle"),
-        "lab.second": marked("recovered", "diamond-open", "dot"),
-        "lab.third": marked("quiet", "x", "dashdot"),
+        "lab.plain": line_with_marks("text", "square-open", "dash"),
+        "lab.first": line_with_marks("draft", "circle"),
+        "lab.second": line_with_marks("recovered", "diamond-open", "dot"),
+        "lab.third": line_with_marks("quiet", "x", "dashdot"),
         "lab.worked": line("", "text", width=1.5, dash="dot"),
         "lab.limit": line("", "recovered", width=1.5, dash="dash"),
         "lab.bars": bars("draft", orientation="h", hoverinfo="x+y"),
@@ -296,8 +296,8 @@ def _layouts() -> dict[str, Figure]:
     def layout(x: str, y: str, across: dict[str, Any], up: dict[str, Any], **more: Any) -> Figure:
         xaxis = axis | {"title": {"text": x, "standoff": 8}, "showgrid": False} | across
         yaxis = axis | {"title": {"text": y, "standoff": 8}, "rangemode": "tozero"} | up
-        made: Figure = go.Layout(common | {"xaxis": xaxis, "yaxis": yaxis} | more).to_plotly_json()
-        return made
+        layout_json: Figure = go.Layout(common | {"xaxis": xaxis, "yaxis": yaxis} | more).to_plotly_json()
+        return layout_json
 
     share = {"range": [0, 1], "tickformat": ".0%", "hoverformat": ".1%"}
     prob = {"range": [-0.03, 1.03], "dtick": 0.25, "tickformat": ".0%", "hoverformat": ".1%"}

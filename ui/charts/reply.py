@@ -47,20 +47,20 @@ def charts(reply: Reply) -> dict[str, Any]:
     """
     rounds = [block.event for block in reply.blocks if isinstance(block.event, Round)]
     summary = reply.tally.summary()
-    made = {
+    charts_by_name = {
         "speed": _speed(rounds, summary),
         "acceptance": acceptance(summary.acceptance_by_drafter),
         "lengths": _lengths(rounds, summary),
         "time": _time(summary),
     }
-    return {"blocks": len(reply.blocks), "phase": reply.phase.value, "charts": made}
+    return {"blocks": len(reply.blocks), "phase": reply.phase.value, "charts": charts_by_name}
 
 
 def plotly_script() -> Path:
     """Plotly's own script, as it comes with the Python package; found without importing that, which takes a while."""
-    found = importlib.util.find_spec("plotly")
-    assert found is not None and found.origin is not None  # it is one of the requirements
-    return Path(found.origin).resolve().parent / "package_data" / "plotly.min.js"
+    spec = importlib.util.find_spec("plotly")
+    assert spec is not None and spec.origin is not None  # it is one of the requirements
+    return Path(spec.origin).resolve().parent / "package_data" / "plotly.min.js"
 
 
 def charts_frame() -> str:
@@ -76,7 +76,7 @@ def section(attributes: str, title: str, places: Mapping[str, str]) -> str:
     """
     address = f"gradio_api/file={quote(plotly_script().as_posix())}"
     words = json.dumps(figures.words(), ensure_ascii=False)
-    shown = "".join(
+    figures_html = "".join(
         f"<figure {place}><figcaption><h3>{glossary.figure(f'charts.{chart}', both(f'charts.{chart}'))}</h3></figcaption>"
         f'<div class="plot" data-of="{chart}" role="img" hidden></div><div class="numbers"></div></figure>'
         for chart, place in places.items()
@@ -84,7 +84,7 @@ def section(attributes: str, title: str, places: Mapping[str, str]) -> str:
     return (
         f'<details {attributes} data-plotly="{escape(address)}" data-words="{escape(words)}">'
         f"<summary>{both(title)}</summary>"
-        f'<p class="failed" role="alert" hidden>{both("charts.failed")}</p><div class="sheet">{shown}</div></details>'
+        f'<p class="failed" role="alert" hidden>{both("charts.failed")}</p><div class="sheet">{figures_html}</div></details>'
     )
 
 
@@ -97,14 +97,14 @@ def curve(rounds: Iterable[Round]) -> list[tuple[int, float]]:
         window.append((len(round_.tokens), round_.total_s))
         tokens, seconds_ = tokens + window[-1][0], seconds_ + window[-1][1]
         while len(window) > LEAST_ROUNDS and seconds_ - window[0][1] >= WINDOW_S:
-            gone = window.popleft()
-            tokens, seconds_ = tokens - gone[0], seconds_ - gone[1]
+            oldest = window.popleft()
+            tokens, seconds_ = tokens - oldest[0], seconds_ - oldest[1]
         if len(window) >= LEAST_ROUNDS and seconds_ > 0:
-            points.append((_written(round_), tokens / seconds_))
-    return thinned(points)
+            points.append((_tokens_after(round_), tokens / seconds_))
+    return thin(points)
 
 
-def thinned(points: Sequence[Point]) -> list[Point]:
+def thin(points: Sequence[Point]) -> list[Point]:
     """At most MOST_POINTS of a curve, its last among them.
 
     Keeps every second, fourth, eighth ... point, so that a growing reply does not make the curve dance.
@@ -119,11 +119,11 @@ def stretches(rounds: Sequence[Round]) -> list[tuple[int, int, float]]:
     """(first token, last token, tokens/s) of equal stretches of the reply, at most MOST_STRETCHES; by where a round ends."""
     if not rounds:
         return []
-    last = _written(rounds[-1])
+    last = _tokens_after(rounds[-1])
     width = next(w * 10**n for n in range(1, 10) for w in (1, 2, 5) if last <= w * 10**n * MOST_STRETCHES)
     sums: dict[int, tuple[int, float]] = {}
     for round_ in rounds:
-        place = (_written(round_) - 1) // width
+        place = (_tokens_after(round_) - 1) // width
         tokens, seconds_ = sums.get(place, (0, 0.0))
         sums[place] = (tokens + len(round_.tokens), seconds_ + round_.total_s)
     return [
@@ -133,12 +133,12 @@ def stretches(rounds: Sequence[Round]) -> list[tuple[int, int, float]]:
     ]
 
 
-def _written(round_: Round) -> int:
+def _tokens_after(round_: Round) -> int:
     """How many tokens the reply had after a round."""
     return round_.tokens[-1].position + 1
 
 
-def _counted(rounds: Iterable[Round]) -> list[Round]:
+def _own_rounds(rounds: Iterable[Round]) -> list[Round]:
     """Rounds of the reply's own speed, as `Summary.spec_tok_s` counts them; of a reply that was to be plain, all.
 
     A stop string may have left a round no token; it has no place on the curve.
@@ -148,12 +148,12 @@ def _counted(rounds: Iterable[Round]) -> list[Round]:
 
 
 def _speed(rounds: Sequence[Round], summary: Summary) -> Chart:
-    counted = _counted(rounds)
-    points = curve(counted)
+    own_rounds = _own_rounds(rounds)
+    points = curve(own_rounds)
     spec, plain = summary.spec_tok_s, summary.baseline.tok_s
     if not points:
         return nothing("speed", "panel.idle")
-    rows = [(f"{first}–{last}", speed(tok_s)) for first, last, tok_s in stretches(counted)]
+    rows = [(f"{first}–{last}", speed(tok_s)) for first, last, tok_s in stretches(own_rounds)]
     rows.append((word("charts.whole"), speed(summary.overall_tok_s if spec is None else spec)))
     if plain is not None:
         rows.append((both("charts.plain.measured", n=summary.baseline.n), speed(plain)))
@@ -167,9 +167,9 @@ def _speed(rounds: Sequence[Round], summary: Summary) -> Chart:
                   speedup=times(summary.speedup))  # fmt: skip
 
 
-def acceptance(made: Sequence[Drafts]) -> Chart:
-    """Guesses that were right by their place in the round; `made` by each drafter."""
-    drafters = [drafts for drafts in made if drafts.tested]
+def acceptance(drafts: Sequence[Drafts]) -> Chart:
+    """Guesses that were right by their place in the round; `drafts` of each drafter."""
+    drafters = [one for one in drafts if one.tested]
     if not drafters:
         return nothing("acceptance", "charts.acceptance.none")
     every = _together(drafters)
@@ -218,8 +218,8 @@ def _time(summary: Summary) -> Chart:
     total = sum(parts.values())
     if total <= 0:
         return nothing("time", "panel.idle")
-    shares = {part: percent(taken / total) for part, taken in parts.items()}
-    rows = [(word(f"charts.{part}"), seconds(taken), shares[part]) for part, taken in parts.items()]
+    shares = {part: percent(part_s / total) for part, part_s in parts.items()}
+    rows = [(word(f"charts.{part}"), seconds(part_s), shares[part]) for part, part_s in parts.items()]
     rows.append((word("charts.all"), seconds(total), percent(1)))
     html = table("charts.time.table", ("charts.part", "charts.seconds", "charts.share"), rows)
     return chart_of(

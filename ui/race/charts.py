@@ -27,7 +27,7 @@ from ui.charts.reply import (
     right_of,
     section,
     table,
-    thinned,
+    thin,
     word,
 )
 from ui.html.render import DASH, ratio
@@ -174,7 +174,7 @@ def _mean_ms(seconds: Sequence[float]) -> str:
 def _cumulative(tracks: Sequence[Track]) -> Chart:
     if not tracks:
         return nothing("cumulative", "panel.idle")
-    lines = {t.name.value: [(t.at[i], t.written[i]) for i in thinned(range(len(t.at)))] for t in tracks}
+    lines = {t.name.value: [(t.at[i], t.written[i]) for i in thin(range(len(t.at)))] for t in tracks}
     figure = figures.cumulative(lines)
     until_s = min(track.at[-1] for track in tracks)
     pair = _pair(tracks)
@@ -283,7 +283,9 @@ def _accepted(guesses: Guesses) -> Chart:
     rows.append((word("charts.all"), str(total), percent(1)))
     html = table("charts.accepted.table", ("charts.axis.row", "charts.axis.rounds", "charts.share"), rows)
     mean = ratio(sum(right * n for right, n in counts.items()) / total)
-    return chart_of("accepted", figures.accepted(counts), html, "charts.accepted.mean", mean=mean, whole=whole, n=total)
+    return chart_of(
+        "accepted", figures.right_in_a_row(counts), html, "charts.accepted.mean", mean=mean, whole=whole, n=total
+    )
 
 
 def _scatter(tested: Sequence[TokenDecision]) -> Chart:

@@ -84,7 +84,7 @@ def _lines(points: Sequence[Point]) -> list[Line]:
 
 
 def _figure(chart: str, lines: Sequence[Line]) -> Figure | None:
-    return figures.measured(chart, lines) if lines else None
+    return figures.experiment_lines(chart, lines) if lines else None
 
 
 def _rate(points: Sequence[Point]) -> Made:
