@@ -16,7 +16,7 @@ from ui.state import LOST, Block, Piece, tokens_of
 Subject = Token | TokenDecision
 """What a piece stands for: a token of the reply, or a draft that was lost."""
 
-Placed = TypeVar("Placed", Token, TokenDecision)
+TokenLike = TypeVar("TokenLike", Token, TokenDecision)
 
 
 def subject_of(block: Block, piece: int) -> Subject:
@@ -84,8 +84,8 @@ def _why_draft(round_: Round, decision: TokenDecision, greedy: bool) -> list[str
         return _why_unchecked(round_, decision, greedy)
     fate = "kept" if decision.outcome is Outcome.ACCEPTED else "lost"
     if greedy:
-        copied = [both("card.copy")] if _copied(round_, decision) else []
-        return [*copied, both(f"card.greedy.{fate}")]
+        copy_note = [both("card.copy")] if _is_copy(round_, decision) else []
+        return [*copy_note, both(f"card.greedy.{fate}")]
     if round_.rule is Rule.SHARED_NOISE:
         return [
             both(f"card.noise.{fate}", instead=named(at(round_.tokens, decision.position))),
@@ -97,34 +97,34 @@ def _why_draft(round_: Round, decision: TokenDecision, greedy: bool) -> list[str
 def _why_drawn(round_: Round, decision: TokenDecision, fate: str) -> list[str]:
     """Rejection sampling: the two probabilities, and the number that decided."""
     gave = _gave(round_, decision)
-    accept, drawn = decision.accept_prob, decision.uniform
-    if accept is None or drawn is None:
+    accept, draw = decision.accept_prob, decision.uniform
+    if accept is None or draw is None:
         return gave
     if accept >= 1:
         return [*gave, both("card.sure")]
-    drawn_shown, accept_shown = apart(drawn, accept)
-    return [*gave, both("card.accept", accept=accept_shown), both(f"card.drawn.{fate}", drawn=drawn_shown)]
+    draw_text, accept_text = apart(draw, accept)
+    return [*gave, both("card.accept", accept=accept_text), both(f"card.drawn.{fate}", drawn=draw_text)]
 
 
 def _gave(round_: Round, decision: TokenDecision) -> list[str]:
     """What both made of it. A drafter that copies is certain."""
-    copied = _copied(round_, decision)
+    copied = _is_copy(round_, decision)
     if decision.target_prob is None:
         return [both("card.gave.copied" if copied else "card.gave.draft", draft=number(decision.draft_prob))]
     draft, target = number(decision.draft_prob), number(decision.target_prob)
     return [both("card.gave.copy" if copied else "card.gave", draft=draft, target=target)]
 
 
-def _copied(round_: Round, decision: TokenDecision) -> bool:
+def _is_copy(round_: Round, decision: TokenDecision) -> bool:
     return round_.drafter == "ngram" and decision.draft_prob >= 1
 
 
 def _why_unchecked(round_: Round, decision: TokenDecision, greedy: bool) -> list[str]:
     """At temperature 0 every guess has the probability 1, which says nothing about how sure the drafter was."""
-    rejected = rejected_in(round_)
-    behind = both("card.unchecked", lost=named(rejected)) if rejected else both("card.unchecked.end")
+    rejection = rejected_in(round_)
+    behind = both("card.unchecked", lost=named(rejection)) if rejection else both("card.unchecked.end")
     if greedy:
-        return [behind, *([both("card.copy")] if _copied(round_, decision) else [])]
+        return [behind, *([both("card.copy")] if _is_copy(round_, decision) else [])]
     return [behind, *_gave(round_, decision)]
 
 
@@ -159,7 +159,7 @@ def decision_about(round_: Round, subject: Subject) -> TokenDecision | None:
     return at(round_.decisions, subject.position) if subject.source is Source.DRAFT else None
 
 
-def at(these: Iterable[Placed], position: int) -> Placed | None:
+def at(these: Iterable[TokenLike], position: int) -> TokenLike | None:
     """The one at that position of the reply, if there is one."""
     return next((one for one in these if one.position == position), None)
 
@@ -173,5 +173,5 @@ def named(subject: Subject | None) -> str:
     """A token inside a sentence; the marks around it keep text that runs from right to left to itself."""
     if subject is None:
         return DASH
-    shown = subject.special or show_blanks(subject.text.strip() or subject.text) or "…"
-    return f"\u2068{shown}\u2069"
+    letters = subject.special or show_blanks(subject.text.strip() or subject.text) or "…"
+    return f"\u2068{letters}\u2069"

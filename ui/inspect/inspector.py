@@ -13,7 +13,7 @@ from html import escape
 
 from engine import Choice, Finished, Outcome, Prefilled, RecoveryDetail, Round, Rule, Source, Token, TokenDecision
 from ui.html.render import both, icon, named, show_blanks
-from ui.inspect import token_card as card
+from ui.inspect import token_card
 from ui.inspect.explain import Subject, decision_about, number, rejected_in, subject_of, took
 from ui.inspect.explain import named as quoted
 from ui.recording.recordings import Lane, LaneName, Recording
@@ -43,26 +43,30 @@ def pane(recording: Recording, lane: LaneName, block: int, piece: int) -> str | 
 
     A round of which nothing is left has the piece 0. The end of a reply is no round.
     """
-    found = recording.lane(lane)
-    if found is None or not 0 <= block < len(found.reply.blocks):
+    recorded_lane = recording.lane(lane)
+    if recorded_lane is None or not 0 <= block < len(recorded_lane.reply.blocks):
         return None
-    here = found.reply.blocks[block]
+    here = recorded_lane.reply.blocks[block]
     if isinstance(here.event, Finished) or not 0 <= piece < max(1, len(here.pieces)):
         return None
-    inside = _chosen(found, here, block, piece) if here.pieces else f'<p class="note">{both("inspect.empty")}</p>'
+    inside = (
+        _round_inside(recorded_lane, here, block, piece)
+        if here.pieces
+        else f'<p class="note">{both("inspect.empty")}</p>'
+    )
     time = _time(here.event) if isinstance(here.event, Round) else ""
-    before = _before(recording, found, block)
-    return f'<article class="pane" aria-label="{named("inspect.label")}">{_head(found, block)}{before}{inside}{time}</article>'
+    before = _before(recording, recorded_lane, block)
+    return f'<article class="pane" aria-label="{named("inspect.label")}">{_head(recorded_lane, block)}{before}{inside}{time}</article>'
 
 
-def _chosen(lane: Lane, here: Block, block: int, piece: int) -> str:
+def _round_inside(lane: Lane, here: Block, block: int, piece: int) -> str:
     event, subject = here.event, subject_of(here, piece)
     greedy = lane.about is not None and lane.about.params.sampling.temperature == 0
-    says = card.says(here, piece, lane.about)
+    says = token_card.says(here, piece, lane.about)
     row = _tokens(here, block, piece)
     if not isinstance(event, Round):
         return f'{row}{says}<p class="note">{both("inspect.unrecorded.first")}</p>'
-    return f'{row}{says}{_likely(event, subject, greedy)}<div class="all">{card.table(event, subject)}</div>'
+    return f'{row}{says}{_likely(event, subject, greedy)}<div class="all">{token_card.table(event, subject)}</div>'
 
 
 # -- where it is -------------------------------------------------------------------------------------------------------
@@ -71,11 +75,11 @@ def _chosen(lane: Lane, here: Block, block: int, piece: int) -> str:
 def _head(lane: Lane, block: int) -> str:
     """Which round it is, between the ways to its neighbours."""
     event, blocks = lane.reply.blocks[block].event, lane.reply.blocks
-    told = card.lines(event) if isinstance(event, Round) else f'<p class="line">{both("inspect.prompt")}</p>'
+    line = token_card.lines(event) if isinstance(event, Round) else f'<p class="line">{both("inspect.prompt")}</p>'
     before, after = (any(one.pieces for one in some) for some in (blocks[:block], blocks[block + 1 :]))
     back = _step("round-prev", f"{icon(BACK)}{both('inspect.prev')}", before)
     on = _step("round-next", f"{both('inspect.next')}{icon(ON)}", after)
-    return f'<div class="steps">{back}{told}{on}</div>'
+    return f'<div class="steps">{back}{line}{on}</div>'
 
 
 def _step(action: str, html: str, there: bool) -> str:
@@ -84,25 +88,27 @@ def _step(action: str, html: str, there: bool) -> str:
 
 def _before(recording: Recording, lane: Lane, block: int) -> str:
     """The end of what the model had read when the round began."""
-    written = "".join(piece.text for one in lane.reply.blocks[:block] for piece in one.pieces if piece.kind not in LOST)
-    read = written or recording.user
-    if not read:
+    reply_text = "".join(
+        piece.text for one in lane.reply.blocks[:block] for piece in one.pieces if piece.kind not in LOST
+    )
+    text = reply_text or recording.user
+    if not text:
         return ""
-    end = ("…" if len(read) > SHOWN_BEFORE else "") + read[-SHOWN_BEFORE:]
-    name = both("inspect.before" if written else "inspect.before.prompt")
+    end = ("…" if len(text) > SHOWN_BEFORE else "") + text[-SHOWN_BEFORE:]
+    name = both("inspect.before" if reply_text else "inspect.before.prompt")
     return f'<p class="before"><span class="name">{name}</span> <bdi>{escape(end)}</bdi></p>'
 
 
 # -- what it wrote and guessed -----------------------------------------------------------------------------------------
 
 
-def _tokens(here: Block, block: int, chosen: int) -> str:
+def _tokens(here: Block, block: int, piece: int) -> str:
     """All tokens of the round, each with what became of it in words; pressing one chooses it."""
-    shown = "".join(f"<li>{_token(here, block, i, i == chosen)}</li>" for i in range(len(here.pieces)))
+    items = "".join(f"<li>{_token(here, block, i, i == piece)}</li>" for i in range(len(here.pieces)))
     guessed = isinstance(here.event, Round) and bool(here.event.decisions)
     name = both("inspect.tokens" if guessed else "inspect.tokens.plain")
-    ended = f'<p class="note">{both("inspect.ended")}</p>' if guessed and not _has_own(here.pieces) else ""
-    return f'<p class="name">{name}</p><ol class="guesses">{shown}</ol>{ended}'
+    end_note = f'<p class="note">{both("inspect.ended")}</p>' if guessed and not _has_own(here.pieces) else ""
+    return f'<p class="name">{name}</p><ol class="guesses">{items}</ol>{end_note}'
 
 
 def _token(here: Block, block: int, i: int, chosen: bool) -> str:
@@ -110,7 +116,7 @@ def _token(here: Block, block: int, i: int, chosen: bool) -> str:
     current = ' aria-current="true"' if chosen else ""
     return (
         f'<button type="button" data-block="{block}" data-piece="{i}" class="{part.kind.value}"{current}>'
-        f'{card.token(part.kind, part.text, part.special)} <span class="fate">{_fate(here, part)}</span></button>'
+        f'{token_card.token(part.kind, part.text, part.special)} <span class="fate">{_fate(here, part)}</span></button>'
     )
 
 
@@ -142,8 +148,8 @@ def _likely(round_: Round, subject: Subject, greedy: bool) -> str:
     parts = [_two_views(round_, guess, last, greedy)] if guess is not None else []
     if guess is None or guess.outcome is Outcome.REJECTED:
         parts.append(_drawn_from(round_, guess, last, greedy))
-    shown = "".join(parts)
-    return shown or f'<p class="note">{both("inspect.unrecorded")}</p>'
+    lists = "".join(parts)
+    return lists or f'<p class="note">{both("inspect.unrecorded")}</p>'
 
 
 def _two_views(round_: Round, guess: TokenDecision, last: Token | None, greedy: bool) -> str:
@@ -151,20 +157,21 @@ def _two_views(round_: Round, guess: TokenDecision, last: Token | None, greedy: 
     detail = guess.detail
     if detail is None or not (detail.draft_top or detail.target_top):
         return ""
-    written = last.id if guess.outcome is Outcome.REJECTED and last is not None else None
+    written_id = last.id if guess.outcome is Outcome.REJECTED and last is not None else None
     copied = round_.drafter == "ngram"
     # At temperature 0 the lists are those before it (see `engine.events.TokenDetail`).
     gave = (detail.raw_draft_prob, detail.raw_target_prob) if greedy else (guess.draft_prob, guess.target_prob)
     draft, target = (
-        _rows(top, written, guess, prob) for top, prob in zip((detail.draft_top, detail.target_top), gave, strict=True)
+        _rows(top, written_id, guess, prob)
+        for top, prob in zip((detail.draft_top, detail.target_top), gave, strict=True)
     )
     fate = "kept" if guess.outcome is Outcome.ACCEPTED else "lost"
     views = [
         _bars(both("inspect.draft_top.copy" if copied else "inspect.draft_top"), draft, fate),
         _bars(both("inspect.target_top"), target, fate),
     ]
-    compared = "inspect.compared.noise" if round_.rule is Rule.SHARED_NOISE else "inspect.compared"
-    note = both("inspect.greedy") if greedy else both(compared)
+    comparison = "inspect.compared.noise" if round_.rule is Rule.SHARED_NOISE else "inspect.compared"
+    note = both("inspect.greedy") if greedy else both(comparison)
     return f'<div class="views">{"".join(views)}</div><p class="note">{note}</p>'
 
 
@@ -178,8 +185,8 @@ def _drawn_from(round_: Round, guess: TokenDecision | None, last: Token | None, 
     residual = guess is not None and not greedy and round_.rule is not Rule.SHARED_NOISE
     top = (recovery.raw_top if greedy else recovery.top) or recovery.top
     title = both("inspect.residual" if residual else "inspect.own")
-    told = _how_chosen(round_, guess, last, recovery, greedy)
-    return f'<p class="how">{told}</p><div class="views">{_bars(title, _rows(top, last.id, guess), "lost")}</div>'
+    sentence = _how_chosen(round_, guess, last, recovery, greedy)
+    return f'<p class="how">{sentence}</p><div class="views">{_bars(title, _rows(top, last.id, guess), "lost")}</div>'
 
 
 def _how_chosen(round_: Round, guess: TokenDecision | None, last: Token, recovery: RecoveryDetail, greedy: bool) -> str:
@@ -195,11 +202,11 @@ def _how_chosen(round_: Round, guess: TokenDecision | None, last: Token, recover
 
 
 def _rows(
-    top: Sequence[Choice], written: int | None, guess: TokenDecision | None, prob: float | None = None
+    top: Sequence[Choice], written_id: int | None, guess: TokenDecision | None, prob: float | None = None
 ) -> list[Row]:
     """The likeliest first. A guess that is not among them comes last where its probability (prob) is known."""
-    guessed = None if guess is None else guess.id
-    marks = {written: "written", guessed: "guess"}
+    guess_id = None if guess is None else guess.id
+    marks = {written_id: "written", guess_id: "guess"}
     rows = [Row(choice.text, choice.prob, marks.get(choice.id, "")) for choice in top]
     if guess is not None and prob is not None and all(choice.id != guess.id for choice in top):
         rows.append(Row(guess.text or guess.special, prob, "guess"))
@@ -229,21 +236,21 @@ def _time(round_: Round) -> str:
     """A bar of the round's time in its parts, and the parts in words; "" where none was measured."""
     if round_.total_s <= 0:
         return ""
-    known = {"draft": round_.draft_s, "verify": round_.verify_s, "sample": round_.sample_s}
-    spent = known | {"other": max(0.0, round_.total_s - sum(known.values()))}
-    whole = sum(spent.values())
+    main_parts = {"draft": round_.draft_s, "verify": round_.verify_s, "sample": round_.sample_s}
+    parts = main_parts | {"other": max(0.0, round_.total_s - sum(main_parts.values()))}
+    whole = sum(parts.values())
     names = {
         "draft": both("charts.draft"),
         "verify": both("charts.verify"),
         "sample": both("charts.sample"),
         "other": both("charts.other"),
     }
-    bar = "".join(f'<span class="{part}" style="width:{spent[part] / whole:.1%}"></span>' for part in PARTS)
-    told = "".join(f'<li class="{part}">{names[part]} <b>{took(spent[part])}</b></li>' for part in PARTS)
+    bar = "".join(f'<span class="{part}" style="width:{parts[part] / whole:.1%}"></span>' for part in PARTS)
+    items = "".join(f'<li class="{part}">{names[part]} <b>{took(parts[part])}</b></li>' for part in PARTS)
     note = (
         f'<p class="note">{both("inspect.time.detail", time=took(round_.detail_s))}</p>' if round_.detail_s > 0 else ""
     )
     return (
         f'<div class="took"><p class="name">{both("inspect.time", total=took(round_.total_s))}</p>'
-        f'<div class="parts" aria-hidden="true">{bar}</div><ul>{told}</ul>{note}</div>'
+        f'<div class="parts" aria-hidden="true">{bar}</div><ul>{items}</ul>{note}</div>'
     )
