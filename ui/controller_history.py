@@ -14,8 +14,8 @@ RESTING_AFTER = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """One round. k: most guesses that it might have; drafted: those made; predicted: see `Round.predicted_speedup`.
+class RoundFigures:
+    """One round. k: most guesses that it might have; drafted: those made; predicted_speedup: see `Round`.
 
     seconds: of compute.
     """
@@ -26,13 +26,13 @@ class Played:
     drafter: str
     drafted: int
     accepted: int
-    predicted: float | None
+    predicted_speedup: float | None
     seconds: float
 
 
-def played(round_: Round) -> Played:
+def round_figures(round_: Round) -> RoundFigures:
     accepted = sum(decision.outcome is Outcome.ACCEPTED for decision in round_.decisions)
-    return Played(
+    return RoundFigures(
         round_.index, round_.k_requested, round_.k_reason, round_.drafter, round_.num_drafted, accepted,
         round_.predicted_speedup, round_.total_s,
     )  # fmt: skip
@@ -43,24 +43,25 @@ class Course:
     """Rounds so far, without those that only measure plain speed.
 
     latest: the newest. idle: how many without guesses at the end, looks aside; idle_for: the newest of these.
-    foreseen, seconds: sums over rounds of which something was expected.
+    speedup_seconds, seconds: sums over rounds of which something was expected, the former of expected speed-up times seconds.
     """
 
-    latest: Played | None = None
+    latest: RoundFigures | None = None
     idle: int = 0
-    idle_for: Played | None = None
-    foreseen: float = 0.0
+    idle_for: RoundFigures | None = None
+    speedup_seconds: float = 0.0
     seconds: float = 0.0
 
-    def add(self, now: Played) -> Course:
+    def add(self, now: RoundFigures) -> Course:
         if now.reason is KReason.PROBE:
             return self
         course = replace(self, latest=now)
-        if now.predicted is not None:
-            speedup = (
-                now.predicted if now.drafted else 1.0
-            )  # without guesses it is plain decoding, whatever they promised
-            course = replace(course, foreseen=self.foreseen + speedup * now.seconds, seconds=self.seconds + now.seconds)
+        if now.predicted_speedup is not None:
+            # Without guesses it is plain decoding, whatever they promised.
+            speedup = now.predicted_speedup if now.drafted else 1.0
+            course = replace(
+                course, speedup_seconds=self.speedup_seconds + speedup * now.seconds, seconds=self.seconds + now.seconds
+            )
         if now.reason is KReason.EXPLORE:
             return course
         if now.reason in RESTING:
@@ -68,12 +69,12 @@ class Course:
         return replace(course, idle=0, idle_for=None)
 
     @property
-    def expected(self) -> float | None:
+    def expected_speedup(self) -> float | None:
         """The speed-up over plain decoding that the controller expected of what it played: tokens expected over seconds
         taken, by plain decoding's own tokens per second."""
-        return self.foreseen / self.seconds if self.seconds > 0 else None
+        return self.speedup_seconds / self.seconds if self.seconds > 0 else None
 
     @property
-    def rest(self) -> Played | None:
+    def rest(self) -> RoundFigures | None:
         """Why no guesses are made now, while there are none."""
         return self.idle_for if self.idle >= RESTING_AFTER else None

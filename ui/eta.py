@@ -30,13 +30,13 @@ class Pace:
         if status.phase != self._phase or share < self._share:
             self._phase, self._since_s, self._share = status.phase, now_s, share
             return None
-        done, spent_s = share - self._share, now_s - self._since_s
-        if done < ENOUGH or spent_s < ENOUGH_S:
+        progress, spent_s = share - self._share, now_s - self._since_s
+        if progress < ENOUGH or spent_s < ENOUGH_S:
             return None
-        return (1.0 - share) / done * spent_s
+        return (1.0 - share) / progress * spent_s
 
 
-def left(seconds: float) -> str:
+def time_left(seconds: float) -> str:
     """Rounded up, to five seconds or to minutes: more would not be known."""
     if seconds > 90:
         return both("lab.left.minutes", count=ceil(seconds / 60))

@@ -28,7 +28,7 @@ class Example:
 
     def name(self) -> str:
         """In both languages, as HTML."""
-        return _spoken(self.en, self.zh)
+        return _bilingual(self.en, self.zh)
 
 
 def load(path: Path = ASSETS / "examples.json") -> tuple[Example, ...]:
@@ -53,11 +53,11 @@ def _button(index: int) -> str:
     example = EXAMPLES[index]
     return (
         f'<button type="button" class="example" data-example="{index}" title="{escape(example.prompt)}">'
-        f"<b>{_spoken(example.en, example.zh)}</b>"
+        f"<b>{_bilingual(example.en, example.zh)}</b>"
         f'<q lang="en">{escape(shorten(example.prompt, FIRST_WORDS, placeholder=" …"))}</q>'
-        f"<i>{_spoken(example.expect_en, example.expect_zh)}</i></button>"
+        f"<i>{_bilingual(example.expect_en, example.expect_zh)}</i></button>"
     )
 
 
-def _spoken(en: str, zh: str) -> str:
+def _bilingual(en: str, zh: str) -> str:
     return f'<span class="en" lang="en">{escape(en)}</span><span class="zh" lang="zh">{escape(zh)}</span>'

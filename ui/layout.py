@@ -11,20 +11,20 @@ import gradio as gr
 
 from engine import Engine
 from engine.lab import LoadLab
-from ui import bundle as page
+from ui import bundle
 from ui.api import make_generate
-from ui.charts import reply as charts
-from ui.chat import sidebar as chats
+from ui.charts import reply as reply_charts
+from ui.chat import sidebar
 from ui.chat.handlers import Handlers
 from ui.controls import Options
 from ui.examples import ASSETS, EXAMPLES, buttons
 from ui.html import render
 from ui.html.render import both, named
-from ui.learn import page as learn
+from ui.learn import page as learn_page
 from ui.learn.handlers import Lessons
-from ui.models import page as models
+from ui.models import page as models_page
 from ui.models.handlers import Models
-from ui.race import viewer as views
+from ui.race import viewer
 from ui.race.handlers import Races
 from ui.recording import export, saved
 from ui.settings.page import SettingsPane
@@ -32,8 +32,8 @@ from ui.state import Conversation
 from ui.strings import TEXT, Lang, text
 from ui.strings.glossary import figure
 from ui.theme import dress
-from ui.updates import Patch, answer, packed
-from ui.when import page as when
+from ui.updates import Patch, answer, pack
+from ui.when import page as when_page
 from ui.when.handlers import Labs
 
 FILL = "(...values) => window.greenlight.fill(...values)"
@@ -52,16 +52,16 @@ def build_app(engine: Engine, options: Options, lab: LoadLab | None = None) -> g
     """The whole page and its API over one engine. lab: what runs experiments on it; its own by default."""
     handlers = Handlers(engine, options, lab)
     lang: Lang = options.lang or "en"
-    gr.set_static_paths([charts.plotly_script()])
+    gr.set_static_paths([reply_charts.plotly_script()])
     with gr.Blocks(title="Greenlight", analytics_enabled=False, fill_width=True) as app:
         conversation = gr.Textbox(visible=False)
         gr.HTML(_header(), elem_id="gl-header", apply_default_css=False)
         with gr.Column(elem_id="gl-chat"):
-            gr.HTML(chats.sidebar(), elem_id="gl-chats", apply_default_css=False)
+            gr.HTML(sidebar.sidebar(), elem_id="gl-chats", apply_default_css=False)
             log = gr.HTML(
                 html_template=_log(options),
                 value=None,
-                js_on_load=page.script(),
+                js_on_load=bundle.script(),
                 elem_id="gl-log",
                 apply_default_css=False,
             )
@@ -79,10 +79,10 @@ def build_app(engine: Engine, options: Options, lab: LoadLab | None = None) -> g
                         for name, variant in BUTTONS
                     )
                 gr.HTML('<p class="meter" data-part="meter"></p>', elem_id="gl-meter", apply_default_css=False)
-        watch = _view("watch", views.watch(), ("race", "look"))
-        learning = _view("learn", learn.learn(), ("lesson", "ask"))
-        when_to_use = _view("when", when.when(), ("lab", "ask"))
-        other_models = _view("models", models.models(options), ("ask",))
+        watch = _view("watch", viewer.watch(), ("race", "look"))
+        learning = _view("learn", learn_page.learn(), ("lesson", "ask"))
+        when_to_use = _view("when", when_page.when(), ("lab", "ask"))
+        other_models = _view("models", models_page.models(options), ("ask",))
         settings.wire(app, log)
         _Views(Races(handlers)).wire(watch, settings)
         _Learning(Lessons(handlers)).wire(learning)
@@ -158,7 +158,7 @@ class _Page:
     async def on_send(self, id_: str, message: str, *values: object) -> AsyncIterator[str]:
         async with aclosing(self.handlers.send(id_, message, values)) as patches:
             async for patch in patches:
-                yield packed(patch, id_)
+                yield pack(patch, id_)
 
     async def on_write(self, id_: str, event: gr.EventData, *values: object) -> AsyncIterator[tuple[str, Any]]:
         """What a button in the transcript asks for: an example, a reply once more, an edited message."""
@@ -166,31 +166,31 @@ class _Page:
         if event.how == "example":
             example = EXAMPLES[int(event.index)]
             temperature = example.temperature
-            changed = [temperature if c.name == "temperature" else value
+            new_values = [temperature if c.name == "temperature" else value
                        for c, value in zip(self.handlers.table(), values, strict=True)]  # fmt: skip
-            reply = self.handlers.send(id_, example.prompt, changed)
+            reply = self.handlers.send(id_, example.prompt, new_values)
         elif event.how == "edit":
             reply = self.handlers.edit(id_, event.key, event.text, values)
         else:
             reply = self.handlers.retry(id_, event.key, values, event.seed == "same")
         async with aclosing(reply) as patches:
             async for patch in patches:
-                yield packed(patch, id_), temperature
+                yield pack(patch, id_), temperature
                 temperature = gr.skip()  # set once: from here on the slider is the person's again
 
     async def on_stop(self, id_: str) -> None:
         self.handlers.stop(id_)
 
     async def on_undo(self, id_: str) -> str:
-        return packed(self.handlers.undo(id_), id_)
+        return pack(self.handlers.undo(id_), id_)
 
     async def on_redo(self, id_: str) -> str:
-        return packed(self.handlers.undo(id_, again=True), id_)
+        return pack(self.handlers.undo(id_, again=True), id_)
 
     async def on_sync(self, drafter: object, event: gr.EventData) -> list[Any]:
         id_ = str(event.conversation or "")
         patch = self.handlers.sync(id_)
-        return [packed(patch, id_), *self.settings.found(drafter, _lang(getattr(event, "lang", None)))]
+        return [pack(patch, id_), *self.settings.found(drafter, _lang(getattr(event, "lang", None)))]
 
     async def on_ask(self, event: gr.EventData) -> Any:
         """What the page pulls; see `Handlers.answer`. A conversation that it gives back, or deletes, comes the same way."""
@@ -204,7 +204,7 @@ class _Page:
             patch = answer(Conversation(""), what, _file(args))  # of a chat that need not be known here
         else:
             patch = await self.handlers.answer(id_, what, args)
-        return gr.skip() if patch is None else packed(patch, id_)
+        return gr.skip() if patch is None else pack(patch, id_)
 
     async def on_language(self, event: gr.EventData) -> list[Any]:
         lang = _lang(getattr(event, "lang", None))
@@ -228,12 +228,12 @@ class _Views:
         wish = {name: getattr(event, name, None) for name in names}
         async with aclosing(self.races.race(wish, values)) as messages:
             async for message in messages:
-                yield packed(message)
+                yield pack(message)
 
     async def on_look(self, event: gr.EventData) -> Any:
         args = event.args if isinstance(event.args, dict) else {}
         message = await self.races.look(str(event.what), args)
-        return gr.skip() if message is None else packed(message)
+        return gr.skip() if message is None else pack(message)
 
 
 class _When:
@@ -251,12 +251,12 @@ class _When:
         wish = {name: getattr(event, name, None) for name in ("session", "key", "name", "prompt")}
         async with aclosing(self.labs.lab(wish)) as messages:
             async for message in messages:
-                yield packed(message)
+                yield pack(message)
 
     async def on_ask(self, event: gr.EventData) -> Any:
         args = event.args if isinstance(event.args, dict) else {}
         message = await self.labs.ask(str(event.what), args)
-        return gr.skip() if message is None else packed(message)
+        return gr.skip() if message is None else pack(message)
 
 
 class _Models:
@@ -272,7 +272,7 @@ class _Models:
     async def on_ask(self, event: gr.EventData) -> Any:
         args = event.args if isinstance(event.args, dict) else {}
         message = await self.pairs.ask(str(event.what), args)
-        return gr.skip() if message is None else packed(message)
+        return gr.skip() if message is None else pack(message)
 
 
 class _Learning:
@@ -290,26 +290,26 @@ class _Learning:
         wish = {name: getattr(event, name, None) for name in ("key", "name", "prompt", "example")}
         async with aclosing(self.lessons.lesson(wish)) as messages:
             async for message in messages:
-                yield packed(message)
+                yield pack(message)
 
     async def on_ask(self, event: gr.EventData) -> Any:
         args = event.args if isinstance(event.args, dict) else {}
         message = await self.lessons.ask(str(event.what), args)
-        return gr.skip() if message is None else packed(message)
+        return gr.skip() if message is None else pack(message)
 
 
 def _file(args: dict[str, Any]) -> dict[str, Any]:
     """A chat as a file, for the browser to save."""
     form = "markdown" if args.get("form") == "markdown" else "json"
     try:
-        made: dict[str, Any] = export.file(args.get("record"), form, _lang(args.get("lang")))
+        file: dict[str, Any] = export.file(args.get("record"), form, _lang(args.get("lang")))
     except saved.NotSaved:
-        made = {"failed": both("notice.unreadable")}
-    return made | {"number": args.get("number")}
+        file = {"failed": both("notice.unreadable")}
+    return file | {"number": args.get("number")}
 
 
-def _lang(said: object) -> Lang:
-    return "zh" if said == "zh" else "en"
+def _lang(value: object) -> Lang:
+    return "zh" if value == "zh" else "en"
 
 
 def box_words(lang: Lang) -> dict[str, Any]:
@@ -322,8 +322,8 @@ THEME = '<circle cx="8" cy="8" r="5.5"/><path fill="currentColor" d="M8 2.5v11a5
 def _header() -> str:
     logo = (ASSETS / "logo.svg").read_text(encoding="utf-8")
     return (
-        f'<header class="gl-header">{chats.header()}<span class="logo" aria-hidden="true">{logo}</span><h1>{both("app.name")}</h1>'
-        f'{views.tabs()}<p class="line">{both("app.line")}</p><span data-figure="engine"></span>'
+        f'<header class="gl-header">{sidebar.header()}<span class="logo" aria-hidden="true">{logo}</span><h1>{both("app.name")}</h1>'
+        f'{viewer.tabs()}<p class="line">{both("app.line")}</p><span data-figure="engine"></span>'
         f'<button type="button" data-action="language"{_hint("header.language.help")}>{both("header.language")}</button>'
         f'<button type="button" class="picture" data-action="theme"{_hint("header.theme")}>{render.icon(THEME)}'
         f'<span class="unseen">{both("header.theme")}</span></button></header>'
@@ -337,7 +337,7 @@ def _log(options: Options) -> str:
         f'<h2 class="unseen" id="gl-log-name">{both("log.label")}</h2>'
         '<div class="log" data-part="log" tabindex="0" role="region" aria-labelledby="gl-log-name">'
         f'<div class="blank"><div class="loading" data-part="loading"></div><p class="lead">{both("app.line")}</p><h2>{both("log.empty")}</h2>'
-        f'<div class="tries">{buttons()}<p>{both("log.english")}</p></div>{views.small()}</div>'
+        f'<div class="tries">{buttons()}<p>{both("log.english")}</p></div>{viewer.small()}</div>'
         '<div data-part="turns"></div></div>'
         f'<div class="token-card" role="group" aria-label="{named("card.label")}" data-part="card" tabindex="0" hidden></div>'
         '<p class="unseen" role="status" aria-live="polite" data-part="card-say"></p>'
@@ -376,7 +376,7 @@ def _panel() -> str:
         f'<p class="by" data-figure="by"></p>'
         f"<h3>{both('legend.title')}</h3>{render.legend()}"
         f'<p class="how">{both("legend.round")}</p>{"".join(map(_switch, ("colours", "hide", "shade")))}{render.scale()}'
-        f'<div id="gl-charts">{charts.charts_frame()}</div></div>'
+        f'<div id="gl-charts">{reply_charts.charts_frame()}</div></div>'
     )
 
 

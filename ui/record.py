@@ -46,13 +46,13 @@ TAKES = (
 def record(engine: Engine, take: Take) -> Recording:
     """Runs one race to its end. Raises EngineError where a lane ends in an error."""
     lanes = race_lanes(engine.facts(), take.params)
-    made = datetime.now(UTC).date().isoformat()
-    recording = Recording(take.name, take.prompt, lanes, made=made, title=take.title)
+    date = datetime.now(UTC).date().isoformat()
+    recording = Recording(take.name, take.prompt, lanes, date=date, title=take.title)
     with engine.race([Message("user", take.prompt)], take.params) as race:
-        return _followed(recording, race)
+        return _follow(recording, race)
 
 
-def _followed(recording: Recording, race: Race) -> Recording:
+def _follow(recording: Recording, race: Race) -> Recording:
     streams = {LaneName.PLAIN: race.plain, LaneName.SPECULATIVE: race.speculative}
     for name, stream in streams.items():  # both are played at once; what waits is only events
         recording = extend(recording, name, list(stream))
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if args.only in (None, take.name):
                 recording = record(engine, take)
                 (args.folder / f"{take.name}.json").write_text(trace_file.dump(recording), encoding="utf-8")
-                print(take.name, *(f"{lane.name}: {_told(lane)}" for lane in recording.lanes), sep="  ")
+                print(take.name, *(f"{lane.name}: {_figures_line(lane)}" for lane in recording.lanes), sep="  ")
     except (EngineError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _told(lane: Lane) -> str:
+def _figures_line(lane: Lane) -> str:
     own = lane.reply.tally.summary()
     speed = "-" if own.overall_tok_s is None else f"{own.overall_tok_s:.0f} tokens/s"
     return f"{own.tokens} tokens, {speed}"

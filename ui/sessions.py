@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from ui.state import Conversation
 
-Kept = TypeVar("Kept")
+Value = TypeVar("Value")
 
 CAPACITY = 200
 """Conversations kept; beyond it the one unused for longest is forgotten. Its browser still has it and gives it back."""
@@ -46,13 +46,13 @@ class Live:
             work.cancel()
 
 
-def latest(kept: OrderedDict[str, Kept], session: str, fresh: Callable[[], Kept], most: int) -> Kept:
+def latest(store: OrderedDict[str, Value], session: str, fresh: Callable[[], Value], most: int) -> Value:
     """What is kept for that visitor, who is now the last to be forgotten; beyond `most` who came back last longest ago is."""
-    found = kept[session] if session in kept else kept.setdefault(session, fresh())
-    kept.move_to_end(session)
-    while len(kept) > most:
-        kept.popitem(last=False)
-    return found
+    value = store[session] if session in store else store.setdefault(session, fresh())
+    store.move_to_end(session)
+    while len(store) > most:
+        store.popitem(last=False)
+    return value
 
 
 class Sessions:
@@ -64,9 +64,9 @@ class Sessions:
 
     def open(self, conversation_id: str) -> Conversation:
         """The conversation of that id, or a new one with a new secret id where there is none."""
-        if known := self.find(conversation_id):
+        if conversation := self.find(conversation_id):
             self._conversations.move_to_end(conversation_id)
-            return known
+            return conversation
         return self.add(Conversation(secrets.token_urlsafe(18)))
 
     def add(self, conversation: Conversation) -> Conversation:

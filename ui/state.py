@@ -27,7 +27,7 @@ from engine import (
     Token,
     TokenDecision,
 )
-from ui.controller_history import Course, played
+from ui.controller_history import Course, round_figures
 
 
 class Kind(StrEnum):
@@ -83,12 +83,12 @@ class Phase(StrEnum):
 class Reply:
     """One reply so far.
 
-    read: how much of a long prompt has been read, 0 to 1. outgrown: a round went without guesses because the drafter's
+    read_share: how much of a long prompt has been read, 0 to 1. outgrown: a round went without guesses because the drafter's
     own context was full. course: what the controller did.
     """
 
     phase: Phase = Phase.WAITING
-    read: float = 0.0
+    read_share: float = 0.0
     blocks: tuple[Block, ...] = ()
     tally: Tally = field(default_factory=Tally)
     seed: int | None = None
@@ -128,7 +128,7 @@ class About:
         return self.target, self.weights, self.drafter
 
 
-def written_by(facts: Facts, params: DecodingParams, system: str = "") -> About:
+def about_of(facts: Facts, params: DecodingParams, system: str = "") -> About:
     """What a reply is written by, on that engine with those settings."""
     return About(
         facts.target, facts.weights, facts.kernel, facts.device, facts.exact, facts.context_len, facts.drafters,
@@ -176,22 +176,22 @@ def advance(reply: Reply, events: Sequence[Event]) -> Reply:
     for event in events:
         tally = tally.add(event)
         if isinstance(event, Prefilling):
-            reply = replace(reply, read=min(1.0, event.done / max(1, event.prompt_tokens)))
+            reply = replace(reply, read_share=min(1.0, event.done / max(1, event.prompt_tokens)))
         elif isinstance(event, Prefilled):
-            blocks.append(Block(event, () if event.token is None else (_emitted(event.token),)))
+            blocks.append(Block(event, () if event.token is None else (_piece_of_token(event.token),)))
             reply = replace(reply, phase=Phase.RUNNING, seed=event.seed)
         elif isinstance(event, Round):
             blocks.append(Block(event, round_pieces(event)))
-            course = course.add(played(event))
+            course = course.add(round_figures(event))
             if event.k_reason is KReason.DRAFTER_CONTEXT and event.k_requested == 0:
                 reply = replace(reply, outgrown=True)
         else:
             blocks.append(Block(event))
-            reply = _finished(reply, event)
+            reply = _finish(reply, event)
     return replace(reply, blocks=(*reply.blocks, *blocks), tally=tally, course=course)
 
 
-def _finished(reply: Reply, event: Finished) -> Reply:
+def _finish(reply: Reply, event: Finished) -> Reply:
     return replace(reply, phase=Phase.FINISHED, reason=event.reason, message=event.message)
 
 
@@ -201,13 +201,13 @@ def round_pieces(round_: Round) -> tuple[Piece, ...]:
     Lost drafts stand before the token that took the place of the first of them: first what was struck out,
     then what was written instead.
     """
-    lost = [decision for decision in round_.decisions if decision.outcome is not Outcome.ACCEPTED]
-    if not lost:
-        return tuple(_emitted(token) for token in round_.tokens)
-    place = lost[0].position
-    before = [_emitted(token) for token in round_.tokens if token.position < place]
-    after = [_emitted(token) for token in round_.tokens if token.position >= place]
-    return (*before, *(_lost(decision) for decision in lost), *after)
+    losses = [decision for decision in round_.decisions if decision.outcome is not Outcome.ACCEPTED]
+    if not losses:
+        return tuple(_piece_of_token(token) for token in round_.tokens)
+    place = losses[0].position
+    before = [_piece_of_token(token) for token in round_.tokens if token.position < place]
+    after = [_piece_of_token(token) for token in round_.tokens if token.position >= place]
+    return (*before, *(_piece_of_draft(decision) for decision in losses), *after)
 
 
 def tokens_of(event: Event) -> tuple[Token, ...]:
@@ -217,11 +217,11 @@ def tokens_of(event: Event) -> tuple[Token, ...]:
     return event.tokens if isinstance(event, Round) else ()
 
 
-def _emitted(token: Token) -> Piece:
+def _piece_of_token(token: Token) -> Piece:
     return Piece(_KIND_OF_SOURCE[token.source], token.text, token.special, token.raw_prob)
 
 
-def _lost(decision: TokenDecision) -> Piece:
+def _piece_of_draft(decision: TokenDecision) -> Piece:
     kind = Kind.REJECTED if decision.outcome is Outcome.REJECTED else Kind.DISCARDED
     prob = decision.detail.raw_target_prob if decision.detail else None
     return Piece(kind, decision.text, decision.special, prob)
@@ -279,7 +279,7 @@ def progress(conversation: Conversation, key: int, events: Sequence[Event]) -> C
     return replace(conversation, turns=(*conversation.turns[:-1], turn), tally=tally)
 
 
-def attributed(conversation: Conversation, about: About | None) -> Conversation:
+def reattribute(conversation: Conversation, about: About | None) -> Conversation:
     """The last turn as written by another pair than was in use when it was asked for: it waited while they were changed."""
     *turns, last = conversation.turns
     if about is None or (last.about is not None and last.about.pair == about.pair):
@@ -300,12 +300,12 @@ def prompt(system: str, turns: Iterable[Turn], user: str) -> tuple[Message, ...]
     """What the model reads: system text if any, finished turns, the new message. Turns without a reply are left out."""
     messages = [Message("system", system)] if system.strip() else []
     for turn in turns:
-        if written := turn.reply.text:
-            messages += [Message("user", turn.user), Message("assistant", written)]
+        if reply_text := turn.reply.text:
+            messages += [Message("user", turn.user), Message("assistant", reply_text)]
     return (*messages, Message("user", user))
 
 
-def measured(reply: Tally, conversation: Tally) -> tuple[Summary, bool]:
+def measured_window(reply: Tally, conversation: Tally) -> tuple[Summary, bool]:
     """Figures whose two speeds belong to one window, and whether that window is the reply alone.
 
     The reply's own window once it has both sides; until then the conversation's, for both sides.

@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from ui import bundle as page
+from ui import bundle
 from ui.examples import ASSETS
 
 SANS = ("system-ui", "PingFang SC", "Microsoft YaHei", "Noto Sans CJK SC", "sans-serif")
@@ -59,8 +59,8 @@ def dress() -> dict[str, Any]:
     """Arguments for `Blocks.launch` that decide how the page looks; Gradio 6 takes them there."""
     return {
         "theme": theme(),
-        "css": page.style(),
-        "head": page.early(),
+        "css": bundle.style(),
+        "head": bundle.early(),
         "favicon_path": str(ASSETS / "logo.svg"),
         "footer_links": [],
     }

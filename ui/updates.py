@@ -22,26 +22,26 @@ from ui.recording import saved
 from ui.state import Block, Conversation, Phase, Reply, Turn
 
 Patch = dict[str, Any]
-Shown = tuple[str, trace.Row]
+BlockPatch = tuple[str, trace.Row]
 """A block as it is sent: its HTML and its row."""
 
 _versions = itertools.count(time.time_ns() // 1_000_000)
 """No two patches are equal, so the page notices each; and they go on growing when the server is started again."""
 
 
-def numbered(patch: Patch) -> Patch:
+def with_version(patch: Patch) -> Patch:
     """Newer than all before it."""
     return {"v": next(_versions)} | patch
 
 
-def packed(patch: Patch, asked: str = "") -> str:
+def pack(patch: Patch, conversation_id: str = "") -> str:
     """A patch as one string, with the conversation id that the page asked with: the page follows to a new id only from there.
 
     One string, because Gradio sends nested values as differences to the one before, and its list differences are
     wrong when an inner list loses several entries at once. A string that does not grow is simply replaced.
     """
     # No tag in it, not even as text: Gradio would warn of it on the terminal.
-    return json.dumps(patch | {"asked": asked}, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(patch | {"asked": conversation_id}, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def everything(conversation: Conversation, status: Status, facts: Facts | None, left_s: float | None = None) -> Patch:
@@ -54,12 +54,12 @@ def everything(conversation: Conversation, status: Status, facts: Facts | None, 
     }
 
 
-def unknown(asked: str) -> Patch:
+def unknown(conversation_id: str) -> Patch:
     """The server does not know that conversation: a page that has it gives it back, another starts a new one."""
-    return _patch(Conversation(asked), []) | {"unknown": True}
+    return _patch(Conversation(conversation_id), []) | {"unknown": True}
 
 
-def undone(conversation: Conversation, taken_back: str = "", came_back: str = "") -> Patch:
+def after_undo(conversation: Conversation, taken_back: str = "", came_back: str = "") -> Patch:
     """Its turns after an undo or a redo. taken_back: a message that is no longer there and goes back into the box;
     came_back: one that is there again."""
     return _patch(conversation, _all(conversation)) | {
@@ -77,7 +77,7 @@ def answer(conversation: Conversation, what: str, payload: object) -> Patch:
     return patch
 
 
-def shown(blocks: Iterable[Block]) -> list[Shown]:
+def block_patches(blocks: Iterable[Block]) -> list[BlockPatch]:
     """What is sent of blocks. A patch repeats those of the last few, so whoever sends many makes each once."""
     return [(render.block(block), trace.row(block.event, tops=False)) for block in blocks]
 
@@ -90,19 +90,24 @@ class Sending:
     """The blocks of a reply that grows, as they are sent: each is made once, and repeated in the next few messages."""
 
     def __init__(self) -> None:
-        self._blocks: list[Shown] = []
+        self._blocks: list[BlockPatch] = []
         self._begins = [0] * REPEATED  # where those of the last messages began, oldest first
 
-    def more(self, blocks: Sequence[Block]) -> tuple[int, list[Shown]]:
+    def more(self, blocks: Sequence[Block]) -> tuple[int, list[BlockPatch]]:
         """blocks: all of the reply so far. Where what is to be sent now begins, and that."""
-        self._blocks += shown(blocks[len(self._blocks) :])
+        self._blocks += block_patches(blocks[len(self._blocks) :])
         begin = self._begins[0]
         self._begins = [*self._begins[1:], len(self._blocks)]
         return begin, self._blocks[begin:]
 
 
 def latest(
-    conversation: Conversation, start: int, blocks: list[Shown], ahead: int = 0, probing: bool = True, note: str = ""
+    conversation: Conversation,
+    start: int,
+    blocks: list[BlockPatch],
+    ahead: int = 0,
+    probing: bool = True,
+    note: str = "",
 ) -> Patch:
     """The last turn with its `blocks` from `start` on, and the figures. Its size does not depend on the reply's length."""
     *earlier, turn = conversation.turns
@@ -137,7 +142,7 @@ def still_loading(
 
 
 def _patch(conversation: Conversation, turns: list[Patch]) -> Patch:
-    said = {
+    patch = {
         "conversation": conversation.id,
         "keys": [turn.key for turn in conversation.turns],
         "undo": bool(conversation.past),
@@ -145,10 +150,10 @@ def _patch(conversation: Conversation, turns: list[Patch]) -> Patch:
         "turns": turns,
         "running": bool(conversation.turns) and conversation.turns[-1].reply.phase is not Phase.FINISHED,
     }
-    return numbered(said)
+    return with_version(patch)
 
 
-def _turn(before: Turn | None, turn: Turn, start: int, blocks: list[Shown], ahead: int = 0) -> Patch:
+def _turn(before: Turn | None, turn: Turn, start: int, blocks: list[BlockPatch], ahead: int = 0) -> Patch:
     part = {
         "key": turn.key,
         "from": start,
@@ -165,7 +170,7 @@ def _turn(before: Turn | None, turn: Turn, start: int, blocks: list[Shown], ahea
 def _all(conversation: Conversation) -> list[Patch]:
     befores = (None, *conversation.turns)
     return [
-        _turn(before, turn, 0, shown(turn.reply.blocks))
+        _turn(before, turn, 0, block_patches(turn.reply.blocks))
         for before, turn in zip(befores, conversation.turns, strict=False)
     ]
 
@@ -173,8 +178,8 @@ def _all(conversation: Conversation) -> list[Patch]:
 def _figures(conversation: Conversation, probing: bool = True) -> Patch:
     reply = conversation.turns[-1].reply if conversation.turns else Reply()
     bars = panel.bars(reply.tally, conversation.tally)
-    shown = panel.figures(reply.tally, conversation.tally, probing, reply.course, reply.phase is not Phase.FINISHED)
-    return shown | {f"bar.{side}": share for side, share in bars.items()}
+    figures = panel.figures(reply.tally, conversation.tally, probing, reply.course, reply.phase is not Phase.FINISHED)
+    return figures | {f"bar.{side}": share for side, share in bars.items()}
 
 
 def _say(turn: Turn) -> str:

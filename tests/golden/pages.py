@@ -38,7 +38,7 @@ from ui.race import verdict
 from ui.race import viewer as watch
 from ui.recording import trace_file
 from ui.recording.recordings import Lane, LaneName, Recording, of_turn
-from ui.state import Conversation, Reply, advance, begin, progress, redo, undo, written_by
+from ui.state import Conversation, Reply, about_of, advance, begin, progress, redo, undo
 from ui.strings import TEXT
 from ui.when import advisor
 from ui.when import handlers as labs
@@ -118,7 +118,7 @@ def _frames() -> Iterator[Item]:
 def _chat(begins: str, script: Script, params: DecodingParams) -> Iterator[Item]:
     """A chat of two replies at several moments, and what can be asked of the second."""
     facts, events = ENGINE.facts(), play(script, params)
-    about = written_by(facts, params, "Be <brief>.")
+    about = about_of(facts, params, "Be <brief>.")
     told = begin(Conversation("chat-1"), "First & <b>?", about=about)
     told = progress(told, 1, play(Script("One. Two. Three."), params))
     told = begin(told, "再来一次 <script>", about=about)
@@ -126,7 +126,7 @@ def _chat(begins: str, script: Script, params: DecodingParams) -> Iterator[Item]
         seen = progress(told, 2, events[:count])
         turn = seen.turns[-1]
         yield f"{begins}/after {count}/all", _unnumbered(patches.everything(seen, READY, facts))
-        latest = patches.latest(seen, 0, patches.shown(turn.reply.blocks), 1, note=render.both("notice.empty"))
+        latest = patches.latest(seen, 0, patches.block_patches(turn.reply.blocks), 1, note=render.both("notice.empty"))
         yield f"{begins}/after {count}/latest", _unnumbered(latest)
         yield f"{begins}/after {count}/charts", charts.charts(turn.reply)
     yield f"{begins}/panel", [panel.figures(turn.reply.tally, seen.tally), panel.bars(turn.reply.tally, seen.tally)]
@@ -135,7 +135,7 @@ def _chat(begins: str, script: Script, params: DecodingParams) -> Iterator[Item]
     for change in (undo(seen), redo(undo(seen))):
         yield (
             f"{begins}/{'redone' if change.turns == seen.turns else 'undone'}",
-            _unnumbered(patches.undone(change, "a", "b")),
+            _unnumbered(patches.after_undo(change, "a", "b")),
         )
     recording = of_turn(turn, "r")
     for place, block in enumerate(turn.reply.blocks[:9]):
@@ -147,7 +147,7 @@ def _chat(begins: str, script: Script, params: DecodingParams) -> Iterator[Item]
 def _recordings() -> Iterator[Item]:
     for name in trace_file.SHIPPED:
         yield from _race(f"race/{name}", trace_file.shipped(name, "r"))
-    about = {how: written_by(ENGINE.facts(), params, "") for how, params in PARAMS.items()}
+    about = {how: about_of(ENGINE.facts(), params, "") for how, params in PARAMS.items()}
     for name, text in {"same": "One two three. " * 9, "other": "One two four. " * 5}.items():
         lanes = [
             Lane(

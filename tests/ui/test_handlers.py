@@ -22,7 +22,7 @@ from ui.controls import TABLE, Options, readable
 from ui.html.render import both
 from ui.sessions import Sessions
 from ui.state import Phase, Reply, Turn, advance
-from ui.updates import Patch, packed
+from ui.updates import Patch, pack
 
 VALUES = [control.default for control in TABLE]
 
@@ -115,7 +115,7 @@ def test_a_patch_does_not_grow_with_the_reply(engine: FakeEngine) -> None:
     blocks = len(handlers.sessions.open(id_).turns[0].reply.blocks)
     assert blocks > 300 and len(patches) > 20
     assert max(sizes) < blocks / 2
-    assert max(len(packed(patch, id_)) for patch in patches[1:]) < len(packed(handlers.sync(id_), id_)) / 2
+    assert max(len(pack(patch, id_)) for patch in patches[1:]) < len(pack(handlers.sync(id_), id_)) / 2
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_no_tag_is_in_a_patch_not_even_as_text(engine: FakeEngine) -> None:
     handlers, id_ = new(engine)
     engine.answer = lambda _: Script(text="<script>1</script>")
     for patch in run(lambda: everything(handlers.send(id_, "<script>alert(1)</script>", VALUES))):
-        sent = packed(patch, id_)
+        sent = pack(patch, id_)
         assert "<" not in sent and json.loads(sent) == json.loads(json.dumps(patch | {"asked": id_}))
 
 

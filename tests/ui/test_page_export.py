@@ -169,7 +169,7 @@ def test_each_token_says_what_it_is(lang: Lang) -> None:
 
 
 def test_it_has_title_date_prompt_legend_figures_and_settings() -> None:
-    recording = replace(race(), title=("Foxes", "狐狸"), system="be brief", user="tell me\nof foxes", made="2026-01-31")
+    recording = replace(race(), title=("Foxes", "狐狸"), system="be brief", user="tell me\nof foxes", date="2026-01-31")
     lanes = tuple(replace(lane, about=ABOUT) for lane in recording.lanes)
     html = page(replace(recording, lanes=lanes), "en")
     for part in ("<h1><bdi>Foxes</bdi></h1>", "Recorded 2026-01-31", "be brief", "tell me\nof foxes", "never checked, behind a wrong guess",

@@ -21,7 +21,7 @@ PLAIN = DecodingParams(drafter="none", num_speculative_tokens=0, probe_every=0)
 
 def race(script: Script | None = None, recording_id: str = "r1") -> Recording:
     """A finished race of a scripted reply."""
-    begun = Recording(recording_id, "hi", (Lane(LaneName.PLAIN), Lane(LaneName.SPECULATIVE)), made="2026-01-02")
+    begun = Recording(recording_id, "hi", (Lane(LaneName.PLAIN), Lane(LaneName.SPECULATIVE)), date="2026-01-02")
     begun = extend(begun, LaneName.PLAIN, play(script or Script(), PLAIN))
     return extend(begun, LaneName.SPECULATIVE, play(script or Script(), replace(GUESSING, probe_every=0)))
 

@@ -24,7 +24,7 @@ from ui.state import (
     abandon,
     advance,
     begin,
-    measured,
+    measured_window,
     progress,
     redo,
     undo,
@@ -86,7 +86,7 @@ def test_it_does_not_matter_how_events_are_gathered(
 
 def test_a_long_prompt_shows_how_far_it_is_read() -> None:
     reply = advance(Reply(), [Prefilling(512, 2048)])
-    assert (reply.phase, reply.read, reply.blocks) == (Phase.WAITING, 0.25, ())
+    assert (reply.phase, reply.read_share, reply.blocks) == (Phase.WAITING, 0.25, ())
 
 
 def test_a_first_token_cut_by_a_stop_string_shows_nothing() -> None:
@@ -153,9 +153,9 @@ def test_the_model_reads_the_finished_turns() -> None:
 def test_both_speeds_always_come_from_one_window() -> None:
     long = play(Script(text="a b c d e f g h " * 20), DecodingParams(probe_every=3))
     first = fold(Tally.add, long, Tally())
-    assert measured(first, first) == (first.summary(), True)
+    assert measured_window(first, first) == (first.summary(), True)
     early = fold(Tally.add, long[:3], Tally())
     both = fold(Tally.add, long[:3], first)
-    window, alone = measured(early, both)
+    window, alone = measured_window(early, both)
     assert not alone and window.spec_tok_s == both.summary().spec_tok_s
     assert window.baseline == both.baseline()

@@ -251,7 +251,7 @@ def test_what_is_shipped_is_a_finished_race_with_a_title(name: str) -> None:
     if not (ASSETS / "traces" / f"{name}.json").exists():
         pytest.skip("this copy came without recordings")
     recording = shipped(name, "mine")
-    assert recording.id == "mine" and all(recording.title) and recording.made
+    assert recording.id == "mine" and all(recording.title) and recording.date
     assert [lane.name for lane in recording.lanes] == ["plain", "speculative"]
     assert all(lane.about is not None and lane.reply.text for lane in recording.lanes)
 

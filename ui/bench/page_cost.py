@@ -112,15 +112,15 @@ def _jobs(tokens: int) -> dict[str, Callable[[], object]]:
     chunk = len(prose.chunks(reply.text)) - 1
 
     race = _race(tokens)
-    earlier_blocks = updates.shown(reply.blocks[start:])
+    earlier_blocks = updates.block_patches(reply.blocks[start:])
 
     def update() -> str:
         after = progress(conversation, key, fresh)
-        blocks = earlier_blocks + updates.shown(after.turns[-1].reply.blocks[len(reply.blocks) :])
-        return updates.packed(updates.latest(after, start, blocks), "x" * 24)
+        blocks = earlier_blocks + updates.block_patches(after.turns[-1].reply.blocks[len(reply.blocks) :])
+        return updates.pack(updates.latest(after, start, blocks), "x" * 24)
 
     def pull(what: str, payload: object) -> str:
-        return updates.packed(updates.answer(conversation, what, payload), "x" * 24)
+        return updates.pack(updates.answer(conversation, what, payload), "x" * 24)
 
     return {
         "update": update,

@@ -11,14 +11,13 @@ from typing import Literal, TypeVar
 
 from engine import DecodingParams, Engine, EngineError, Facts, Finished, Prefilled, State, Status, Stream
 from engine.lab import LoadLab
-from ui import controls
-from ui import updates as patches
-from ui.charts import reply as charts
+from ui import controls, updates
+from ui.charts import reply as reply_charts
 from ui.controls import corrected, readable
 from ui.eta import Pace
 from ui.html import prose, render
 from ui.html.render import both, missing_drafters
-from ui.inspect import token_card as card
+from ui.inspect import token_card
 from ui.jobs import GLANCE_S, HEARTBEAT_S, pace_s, refusal_notice
 from ui.recording import saved
 from ui.sessions import Live, Sessions, Work
@@ -28,21 +27,21 @@ from ui.state import (
     Reply,
     Turn,
     abandon,
-    attributed,
+    about_of,
     begin,
     index_of,
     progress,
     prompt,
+    reattribute,
     redo,
     undo,
     writing,
-    written_by,
 )
 from ui.updates import Patch
 
 log = logging.getLogger(__name__)
 
-Asked = TypeVar("Asked", bound=Work)
+AnyWork = TypeVar("AnyWork", bound=Work)
 
 
 class Handlers:
@@ -72,13 +71,13 @@ class Handlers:
     def sync(self, conversation_id: str) -> Patch:
         """Everything, for a page that opens, reloads or lost track. "": a new conversation."""
         if self.forgotten(conversation_id):
-            return patches.unknown(conversation_id)
+            return updates.unknown(conversation_id)
         conversation = self.sessions.open(conversation_id)
         if not self.sessions.live(conversation.id) and conversation.turns:
             conversation = abandon(conversation, conversation.turns[-1].key)
             self.sessions.put(conversation)
         status = self.engine.status()
-        return patches.everything(conversation, status, self.facts(), self.pace.left_s(status, time.monotonic()))
+        return updates.everything(conversation, status, self.facts(), self.pace.left_s(status, time.monotonic()))
 
     def forgotten(self, conversation_id: str) -> bool:
         """The page names a conversation that is not here (any more); it is asked for it before anything is done with it."""
@@ -102,7 +101,7 @@ class Handlers:
             conversation = saved.conversation(record)
         except saved.NotSaved:
             log.warning("a conversation that came back could not be read", exc_info=True)
-            return patches.unknown("") | {"notice": both("notice.unreadable")}
+            return updates.unknown("") | {"notice": both("notice.unreadable")}
         if self.sessions.find(conversation.id) is None:
             self.sessions.add(conversation)
         return self.sync(conversation.id)
@@ -110,52 +109,52 @@ class Handlers:
     def undo(self, conversation_id: str, again: bool = False) -> Patch:
         """Take back the last change; again: make it once more. A reply being written is stopped first."""
         if self.forgotten(conversation_id):
-            return patches.unknown(conversation_id)
+            return updates.unknown(conversation_id)
         conversation = self.sessions.open(conversation_id)
         self.sessions.release(conversation.id)
         if conversation.turns:
             conversation = abandon(conversation, conversation.turns[-1].key)
-        changed = (redo if again else undo)(conversation)
-        self.sessions.put(changed)
-        gone, came = conversation.turns[len(changed.turns) :], changed.turns[len(conversation.turns) :]
-        taken_back = gone[0].user if gone and not again else ""
-        return patches.undone(changed, taken_back, came[-1].user if came else "")
+        after = (redo if again else undo)(conversation)
+        self.sessions.put(after)
+        lost_turns, new_turns = conversation.turns[len(after.turns) :], after.turns[len(conversation.turns) :]
+        taken_back = lost_turns[0].user if lost_turns and not again else ""
+        return updates.after_undo(after, taken_back, new_turns[-1].user if new_turns else "")
 
     async def answer(self, conversation_id: str, what: str, args: Mapping[str, object]) -> Patch | None:
         """What the page asks for now and then; None where there is nothing (any more) to say."""
         conversation = self.sessions.find(conversation_id)
         if conversation is None:
-            return patches.unknown(conversation_id) if conversation_id else None
+            return updates.unknown(conversation_id) if conversation_id else None
         payload: object = None
         if what == "charts":
             reply = conversation.turns[-1].reply if conversation.turns else Reply()
-            payload = await asyncio.to_thread(charts.charts, reply)
+            payload = await asyncio.to_thread(reply_charts.charts, reply)
         elif what == "meter":
             payload = await self._meter(conversation, str(args.get("text", "")))
         elif what == "card" and (turn := _turn(conversation, args.get("key"))) is not None:
-            payload = card.answer(turn, args.get("block"), args.get("piece"))
+            payload = token_card.answer(turn, args.get("block"), args.get("piece"))
         elif what == "prose" and (turn := _turn(conversation, args.get("key"))) is not None:
             start = _index(args.get("from"))  # in a thread: a long table takes a while
             payload = {"key": turn.key, **await asyncio.to_thread(prose.answer, turn.reply.text, start)}
-        return None if payload is None else patches.answer(conversation, what, payload)
+        return None if payload is None else updates.answer(conversation, what, payload)
 
-    async def _meter(self, conversation: Conversation, written: str) -> str:
+    async def _meter(self, conversation: Conversation, message: str) -> str:
         """What the message being written would take of the context, beside what the conversation takes."""
         facts = self.facts()
         if facts is None:
             return ""
-        user = readable(written)
+        user = readable(message)
         messages = prompt("", conversation.turns, user) if user else ()
         count = await asyncio.to_thread(self.engine.count_tokens, messages) if messages else None
         return render.meter(conversation, facts.context_len, count)
 
     def send(self, conversation_id: str, message: object, values: Sequence[object]) -> AsyncGenerator[Patch, None]:
         if self.forgotten(conversation_id):
-            return _only(patches.unknown(conversation_id))
+            return _only(updates.unknown(conversation_id))
         conversation = self.sessions.open(conversation_id)
         user = readable(message)
         if not user:
-            return _only(patches.notice(conversation, both("notice.empty")))
+            return _only(updates.notice(conversation, both("notice.empty")))
         return self._reply(conversation, len(conversation.turns), user, values)
 
     def edit(
@@ -163,11 +162,11 @@ class Handlers:
     ) -> AsyncGenerator[Patch, None]:
         """Another message in place of an earlier one; what came after it goes, and an undo brings it back."""
         if self.forgotten(conversation_id):
-            return _only(patches.unknown(conversation_id))
+            return _only(updates.unknown(conversation_id))
         conversation = self.sessions.open(conversation_id)
         user, place = readable(message), _place(conversation, key)
         if not user or place is None:
-            return _only(patches.notice(conversation, both("notice.nothing" if user else "notice.empty")))
+            return _only(updates.notice(conversation, both("notice.nothing" if user else "notice.empty")))
         return self._reply(conversation, place, user, values)
 
     def retry(
@@ -176,11 +175,11 @@ class Handlers:
         """Write a reply again with the settings of now, but with the seed that it had or a new one. The old one goes only
         once the new one has begun."""
         if self.forgotten(conversation_id):
-            return _only(patches.unknown(conversation_id))
+            return _only(updates.unknown(conversation_id))
         conversation = self.sessions.open(conversation_id)
         place = _place(conversation, key)
         if place is None:
-            return _only(patches.notice(conversation, both("notice.nothing")))
+            return _only(updates.notice(conversation, both("notice.nothing")))
         turn = conversation.turns[place]
         return self._reply(conversation, place, turn.user, values, seed=turn.reply.seed if same_seed else None)
 
@@ -194,16 +193,16 @@ class Handlers:
     ) -> AsyncGenerator[Patch, None]:
         """A reply to `user` behind the first `keep` turns. seed: as the settings say, a certain one, or None, a new one."""
         if self.sessions.live(conversation.id):
-            yield patches.notice(conversation, both("notice.busy"))
+            yield updates.notice(conversation, both("notice.busy"))
             return
         live = self.sessions.begin(conversation.id)
         key = conversation.next_key
         try:
             async for status in self.until_loaded(live):
                 left_s = self.pace.left_s(status, time.monotonic())
-                yield patches.still_loading(conversation, status, self.facts(), left_s)
+                yield updates.still_loading(conversation, status, self.facts(), left_s)
             if live.stopped:
-                yield patches.notice(conversation, both("notice.unsent"))
+                yield updates.notice(conversation, both("notice.unsent"))
                 return
             settings, corrections = controls.settings(self.table(), values)
             params = settings.params
@@ -213,7 +212,7 @@ class Handlers:
                 messages = prompt(settings.system, conversation.turns[:keep], user)
                 stream = await self.ask(live, lambda: self.engine.stream(messages, params, conversation.id))
             except EngineError as refusal:
-                yield patches.notice(conversation, refusal_notice(refusal))
+                yield updates.notice(conversation, refusal_notice(refusal))
                 return
             self.sessions.put(begin(conversation, user, keep, self.about(params, settings.system)))
             note = " ".join(map(corrected, corrections))
@@ -226,18 +225,18 @@ class Handlers:
         finally:
             # Runs however the generator ends, also when Gradio closes it because the page has gone.
             self.sessions.end(conversation.id, live)
-            if left := self.sessions.find(conversation.id):
-                self.sessions.put(abandon(left, key))
+            if latest := self.sessions.find(conversation.id):
+                self.sessions.put(abandon(latest, key))
 
     def about(self, params: DecodingParams, system: str) -> About | None:
         """What writes a reply with these settings; None while the engine is not ready."""
         facts = self.facts()
-        return None if facts is None else written_by(facts, params, system)
+        return None if facts is None else about_of(facts, params, system)
 
     def _about_now(self, conversation: Conversation) -> About | None:
         """Of the reply that begins: with the pair in use now, which may not be the one that it was asked of."""
-        asked = conversation.turns[-1].about
-        return None if asked is None else self.about(asked.params, asked.system)
+        about = conversation.turns[-1].about
+        return None if about is None else self.about(about.params, about.system)
 
     async def until_loaded(self, live: Live) -> AsyncIterator[Status]:
         """How far the engine is, time and again, while it loads; once more when that has ended. Nothing if it had."""
@@ -249,14 +248,14 @@ class Handlers:
         if waited and not live.stopped:
             yield status
 
-    async def ask(self, live: Live, opened: Callable[[], Asked]) -> Asked:
+    async def ask(self, live: Live, open_work: Callable[[], AnyWork]) -> AnyWork:
         """Ask the engine for a stream or a race, off the event loop because a long prompt takes a while to split into tokens."""
-        asking = asyncio.ensure_future(asyncio.to_thread(opened))
+        asking = asyncio.ensure_future(asyncio.to_thread(open_work))
 
-        def attach(done: asyncio.Future[Asked]) -> None:
+        def attach(future: asyncio.Future[AnyWork]) -> None:
             # A callback, so that work that begins after this task was cancelled is cancelled too.
-            if not done.cancelled() and done.exception() is None:
-                live.attach(done.result())
+            if not future.cancelled() and future.exception() is None:
+                live.attach(future.result())
 
         asking.add_done_callback(attach)
         await asyncio.shield(asking)
@@ -267,34 +266,34 @@ class Handlers:
         self, live: Live, stream: Stream, conversation_id: str, key: int, probing: bool, note: str
     ) -> AsyncGenerator[Patch, None]:
         """Patches until the reply is finished or its conversation is gone."""
-        sending = patches.Sending()
-        told, began = 0.0, time.monotonic()
+        sending = updates.Sending()
+        last_sent_s, start_s = 0.0, time.monotonic()
         while not stream.done:
             events = stream.take(0)
             if any(isinstance(event, Finished) for event in events):
                 # Before the page hears of it, since it may send the next message at once.
                 self.sessions.end(conversation_id, live)
-            if events or time.monotonic() - told > HEARTBEAT_S:
+            if events or time.monotonic() - last_sent_s > HEARTBEAT_S:
                 conversation = self.sessions.find(conversation_id)
                 if conversation is None or not writing(conversation, key):
                     return
                 if any(isinstance(event, Prefilled) for event in events):
                     live.started = True
-                    conversation = attributed(conversation, self._about_now(conversation))
+                    conversation = reattribute(conversation, self._about_now(conversation))
                 conversation = progress(conversation, key, events)
                 self.sessions.put(conversation)
                 start, blocks = sending.more(conversation.turns[-1].reply.blocks)
-                yield patches.latest(conversation, start, blocks, self.sessions.ahead(live), probing, note)
-                told = time.monotonic()
-            await asyncio.sleep(pace_s(time.monotonic() - began) if events else GLANCE_S)
+                yield updates.latest(conversation, start, blocks, self.sessions.ahead(live), probing, note)
+                last_sent_s = time.monotonic()
+            await asyncio.sleep(pace_s(time.monotonic() - start_s) if events else GLANCE_S)
 
 
 async def _only(patch: Patch) -> AsyncGenerator[Patch, None]:
     yield patch
 
 
-def _index(said: object) -> int:
-    return said if isinstance(said, int) and said > 0 else 0
+def _index(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def _place(conversation: Conversation, key: object) -> int | None:

@@ -7,7 +7,7 @@ import math
 from engine import MIN_BASELINE_SAMPLES, Baseline, KReason, Summary, Tally
 from ui.controller_history import Course
 from ui.html.render import DASH, both, disturbed, name, ratio, seconds, speed, times
-from ui.state import measured
+from ui.state import measured_window
 
 
 def figures(
@@ -15,12 +15,12 @@ def figures(
 ) -> dict[str, str]:
     """What stands in each place of the live panel, as HTML. course: that of the reply; writing: it is not finished."""
     own = reply.summary()
-    window, alone = measured(reply, conversation)
+    window, alone = measured_window(reply, conversation)
     speeds = {"spec": speed(window.spec_tok_s), "plain": speed(window.baseline.tok_s), "speedup": times(window.speedup)}
     course = course or Course()
     return {
         **speeds,
-        "expected": times(course.expected),
+        "expected": times(course.expected_speedup),
         "rest": _rest(course) if writing else "",
         "k": str(course.latest.drafted) if course.latest else DASH,
         "mean_k": ratio(own.mean_k),
@@ -63,14 +63,14 @@ def _rest(course: Course) -> str:
         return ""
     if rest.reason is KReason.NO_OFFER:
         return both("panel.rest.no_offer")
-    if rest.predicted is None:
+    if rest.predicted_speedup is None:
         return both("panel.rest")
-    return both("panel.rest.would", speedup=times(rest.predicted))
+    return both("panel.rest.would", speedup=times(rest.predicted_speedup))
 
 
 def bars(reply: Tally, conversation: Tally) -> dict[str, float]:
     """Lengths of the two bars to one scale: the faster side is 1."""
-    window, _ = measured(reply, conversation)
+    window, _ = measured_window(reply, conversation)
     spec, plain = window.spec_tok_s or 0.0, window.baseline.tok_s or 0.0
     longest = max(spec, plain)
     return {"spec": spec / longest, "plain": plain / longest} if longest else {"spec": 0.0, "plain": 0.0}

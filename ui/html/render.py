@@ -145,9 +145,11 @@ def turn_foot(turn: Turn, ahead: int = 0) -> str:
     """What stands under a reply: why nothing is there yet, or how it ended, its figures, and what can be done with it."""
     reply = turn.reply
     if reply.phase is Phase.WAITING:
-        if ahead and not reply.read:
+        if ahead and not reply.read_share:
             return f'<span class="busy">{both("log.waiting")} · {both("log.ahead", count=ahead)}</span>'
-        return f'<span class="busy">{both("log.reading")}{f" {reply.read:.0%}" if reply.read else ""}</span>'
+        return (
+            f'<span class="busy">{both("log.reading")}{f" {reply.read_share:.0%}" if reply.read_share else ""}</span>'
+        )
     if reply.phase is Phase.RUNNING:
         return ""
     outgrown = both("end.drafter_context") if reply.outgrown else ""

@@ -27,8 +27,8 @@ from ui.learn import page as learn
 from ui.learn import tables as lesson_tables
 from ui.recording.recordings import Lane, LaneName, Recording, Recordings, closed, extend
 from ui.sessions import Live
-from ui.state import measured, prompt
-from ui.updates import Patch, numbered
+from ui.state import measured_window, prompt
+from ui.updates import Patch, with_version
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Lessons:
         self._last.move_to_end(key)
         while len(self._last) > KEPT:
             self._last.popitem(last=False)
-        return numbered({"lesson": {"key": key, "name": name} | said})
+        return with_version({"lesson": {"key": key, "name": name} | said})
 
     async def ask(self, what: str, args: Mapping[str, Any]) -> Patch | None:
         """What the page asks besides; None where there is nothing to say."""
@@ -102,11 +102,11 @@ class Lessons:
         if what == "stop" and (live := self._live.get(key)):
             live.stop()
         elif what == "again":  # unknown: the server was started anew
-            return numbered({"lesson": self._last.get(key, {"key": key, "running": False, "lost": True})})
+            return with_version({"lesson": self._last.get(key, {"key": key, "running": False, "lost": True})})
         elif what == "pane":
-            return numbered({"pane": await asyncio.to_thread(self._pane, args)})
+            return with_version({"pane": await asyncio.to_thread(self._pane, args)})
         elif what == "point":
-            return numbered({"point": self._point(str(args.get("conversation", "")))})
+            return with_version({"point": self._point(str(args.get("conversation", "")))})
         return None
 
     # -- lessons -----------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Lessons:
         conversation = self.handlers.sessions.find(conversation_id)
         if conversation is None or not conversation.turns:
             return None
-        return point(measured(conversation.turns[-1].reply.tally, conversation.tally)[0])
+        return point(measured_window(conversation.turns[-1].reply.tally, conversation.tally)[0])
 
 
 def _left(said: Said, spent_s: float) -> Said:

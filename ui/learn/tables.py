@@ -45,7 +45,7 @@ def here(about: About | None) -> str:
 def recorded(recording: Recording) -> str:
     about = recording.lanes[0].about
     where = DASH if about is None else " · ".join((about.target, about.weights, about.kernel, about.device))
-    return f'<p class="origin">{both("learn.recorded", date=recording.made or DASH, where=where)}</p>'
+    return f'<p class="origin">{both("learn.recorded", date=recording.date or DASH, where=where)}</p>'
 
 
 def origin(result: Result, reference: bool) -> str:

@@ -47,7 +47,7 @@ from ui.models import names as model_names
 from ui.models import page as models
 from ui.models.names import NotAllowed
 from ui.sessions import latest
-from ui.updates import Patch, numbered
+from ui.updates import Patch, with_version
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class Models:
         if token == args.get("seen"):
             return None
         machine = await asyncio.to_thread(this_machine)
-        return numbered({"models": {"token": token} | said | {"presets": models.presets(machine)}})
+        return with_version({"models": {"token": token} | said | {"presets": models.presets(machine)}})
 
     # -- a check, and a load -----------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from engine import (
     worst_first,
 )
 from ui.controls import Options
-from ui.eta import left
+from ui.eta import time_left
 from ui.html.render import both, icon, name
 from ui.models import names as model_names
 from ui.strings import LANGS, TEXT, Lang, text
@@ -290,7 +290,7 @@ def going(status: SwapStatus, who: str, seconds: float, left_s: float | None, wr
     if status.step and f"load.{status.step}" in TEXT and status.phase is SwapPhase.LOADING:
         doing = both(f"load.{status.step}")
     share = "" if status.fraction is None else f" {status.fraction * 100:.0f} %"
-    rest = [both("models.so_far", seconds=f"{seconds:.0f}"), *([] if left_s is None else [left(left_s)])]
+    rest = [both("models.so_far", seconds=f"{seconds:.0f}"), *([] if left_s is None else [time_left(left_s)])]
     queue = both("models.waits", count=writing) if writing and not waits and not status.instead else ""
     meanwhile = both("models.instead" if status.instead else "models.meanwhile")
     return {

@@ -18,8 +18,7 @@ from html import escape
 from typing import Any
 
 from engine import Detail, EngineError, Event, FinishReason, InvalidParams, Prefilled, Race, Stream
-from ui import controls
-from ui import updates as patches
+from ui import controls, updates
 from ui.chat.handlers import Handlers
 from ui.controls import Settings, corrected, readable
 from ui.html import render
@@ -33,7 +32,7 @@ from ui.recording.recordings import Lane, LaneName, Recording, Recordings, close
 from ui.sessions import Live
 from ui.state import About, Phase, Reply, index_of, prompt
 from ui.strings import Lang
-from ui.updates import Patch, numbered
+from ui.updates import Patch, with_version
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +116,7 @@ class Races:
     ) -> AsyncGenerator[Patch, None]:
         """Messages until both lanes have ended; each repeats the blocks of the last few, because a page may miss some."""
         streams: dict[LaneName, Stream] = {LaneName.PLAIN: race.plain, LaneName.SPECULATIVE: race.speculative}
-        sending = {name: patches.Sending() for name in streams}
+        sending = {name: updates.Sending() for name in streams}
         told, began = 0.0, time.monotonic()
         try:
             while recording.running:
@@ -135,7 +134,7 @@ class Races:
             self.recordings.put(closed(recording))
 
     def _progress(
-        self, live: Live, key: str, recording: Recording, sending: Mapping[LaneName, patches.Sending], note: str
+        self, live: Live, key: str, recording: Recording, sending: Mapping[LaneName, updates.Sending], note: str
     ) -> Patch:
         """note: what has been said of this race, which stands again once it no longer waits."""
         lanes = [_lane_shown(lane, *sending[lane.name].more(lane.reply.blocks)) for lane in recording.lanes]
@@ -150,14 +149,14 @@ class Races:
     async def look(self, what: str, args: Mapping[str, Any]) -> Patch | None:
         """What the page asks about recordings; None where there is nothing to say."""
         if what == "open":
-            return numbered({"opened": await self._open(args)})
+            return with_version({"opened": await self._open(args)})
         if what == "stop":
             self.stop(args.get("key"))
         elif what in _ABOUT:
             recording = self._kept(str(args.get("id", "")))
             if recording is None:
-                return numbered({"forgot": args.get("id")})
-            return numbered({what: await asyncio.to_thread(_ABOUT[what], recording, args)})
+                return with_version({"forgot": args.get("id")})
+            return with_version({what: await asyncio.to_thread(_ABOUT[what], recording, args)})
         return None
 
     def _kept(self, recording_id: str) -> Recording | None:
@@ -205,12 +204,12 @@ def shown(recording: Recording) -> Patch:
     en, zh = recording.title
     return {
         "id": recording.id, "title": {"en": en, "zh": zh}, "user": recording.user, "system": recording.system,
-        "made": recording.made, "verdict": verdict.verdict(recording),
-        "lanes": [_lane_shown(lane, 0, patches.shown(lane.reply.blocks)) for lane in recording.lanes],
+        "made": recording.date, "verdict": verdict.verdict(recording),
+        "lanes": [_lane_shown(lane, 0, updates.block_patches(lane.reply.blocks)) for lane in recording.lanes],
     }  # fmt: skip
 
 
-def _lane_shown(lane: Lane, start: int, blocks: list[patches.Shown]) -> Patch:
+def _lane_shown(lane: Lane, start: int, blocks: list[updates.BlockPatch]) -> Patch:
     said = {
         "name": lane.name.value,
         "from": start,
@@ -244,7 +243,7 @@ def _wrote(about: About | None) -> str:
 
 
 def _told(key: str, **said: object) -> Patch:
-    return numbered({"live": {"key": key} | said})
+    return with_version({"live": {"key": key} | said})
 
 
 def _refusal(refusal: EngineError) -> str:

@@ -35,7 +35,7 @@ _EITHER = re.compile(r'<span class="(en|zh)" lang="\1">([^<]*)</span>')
 def page(recording: Recording, lang: Lang) -> str:
     """The whole file: title, prompt, legend, figures, and the lanes one under the other."""
     title = _title(recording, lang)
-    made = f"<p>{escape(text('save.made', lang, date=recording.made))}</p>" if recording.made else ""
+    made = f"<p>{escape(text('save.made', lang, date=recording.date))}</p>" if recording.date else ""
     head = f"<header><p>Greenlight · {escape(text('app.line', lang))}</p><h1><bdi>{escape(title)}</bdi></h1>{made}</header>"
     figures = verdict.verdict(recording, again=False)
     body = _one(f"{head}{_prompt(recording, lang)}{render.legend()}{figures}", lang)

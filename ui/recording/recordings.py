@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from engine import DecodingParams, Event, Facts, Finished, FinishReason
-from ui.state import About, Phase, Reply, Turn, advance, written_by
+from ui.state import About, Phase, Reply, Turn, about_of, advance
 
 CAPACITY = 100
 """Recordings kept; beyond it the one unused for longest is forgotten. Whoever still wants it opens it anew."""
@@ -42,14 +42,14 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """system, user: the prompt (of a chat, its latest message). made: the day of the recording as ISO 8601, "" where it is
+    """system, user: the prompt (of a chat, its latest message). date: the day of the recording as ISO 8601, "" where it is
     not known. title: in English and Chinese, "" where it has none."""
 
     id: str
     user: str
     lanes: tuple[Lane, ...]
     system: str = ""
-    made: str = ""
+    date: str = ""
     title: tuple[str, str] = ("", "")
 
     def lane(self, name: str) -> Lane | None:
@@ -95,7 +95,7 @@ def closed(recording: Recording) -> Recording:
 def race_lanes(facts: Facts | None, params: DecodingParams, system: str = "") -> tuple[Lane, Lane]:
     """Both lanes of a race that begins. params: of the one with guesses; facts None: the engine is gone already."""
     plain = replace(params, num_speculative_tokens=0, drafter="none")
-    written = [None if facts is None else written_by(facts, each, system) for each in (plain, params)]
+    written = [None if facts is None else about_of(facts, each, system) for each in (plain, params)]
     return Lane(LaneName.PLAIN, written[0]), Lane(LaneName.SPECULATIVE, written[1])
 
 

@@ -55,7 +55,7 @@ class Unreadable(TraceError):
 def dump(recording: Recording) -> str:
     """The file's text: a line for each event. Half a surrogate pair, which no file can hold, becomes a question mark."""
     said: dict[str, Any] = {
-        "greenlight_trace": FORMAT, "made": recording.made, "title": recording.title,
+        "greenlight_trace": FORMAT, "made": recording.date, "title": recording.title,
         "system": recording.system, "user": recording.user,
     }  # fmt: skip
     head = ",\n".join(f"{_json(key)}: {_json(value)}" for key, value in said.items())

@@ -28,7 +28,7 @@ from ui.html import render
 from ui.html.render import both
 from ui.jobs import CALM_UPDATE_S, GLANCE_S, HEARTBEAT_S
 from ui.sessions import Live, latest
-from ui.updates import Patch, numbered
+from ui.updates import Patch, with_version
 from ui.when import advisor
 from ui.when import page as when
 from ui.when.advisor import Evidence
@@ -141,12 +141,12 @@ class Labs:
         if what == "stop" and session in self._live:
             self._live[session][1].stop()
         if what == "results":
-            return numbered({"results": number | await asyncio.to_thread(self._results, session)})
+            return with_version({"results": number | await asyncio.to_thread(self._results, session)})
         if what == "advise":
-            return numbered({"advice": number | self._advice(session, args)})
+            return with_version({"advice": number | self._advice(session, args)})
         name = _name(args.get("name"))
         if what == "file" and name is not None and (result := self.evidence(session).results.get(name)):
-            return numbered({"file": number | file(result, _text(args.get("form")))})
+            return with_version({"file": number | file(result, _text(args.get("form")))})
         return None
 
     def _results(self, session: str) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _name(said: object) -> ExperimentName | None:
 
 
 def _told(key: str, name: ExperimentName, **said: object) -> Patch:
-    return numbered({"lab": {"key": key, "name": name.value} | said})
+    return with_version({"lab": {"key": key, "name": name.value} | said})
 
 
 def _going(report: Step | None) -> dict[str, Any]:

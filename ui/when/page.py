@@ -15,7 +15,7 @@ from typing import Any
 from engine import EngineError
 from engine.lab import ExperimentName, Result, Step, records
 from ui.charts.reply import table
-from ui.eta import left
+from ui.eta import time_left
 from ui.html.render import both, copy_button, named, translate
 from ui.when import advisor
 from ui.when import charts as lab_charts
@@ -246,7 +246,7 @@ def progress(step: Step | None) -> str:
     if step is None:
         return both("lab.begins")
     how_far = both("lab.progress", done=step.done, total=step.total)
-    return how_far if step.left_s is None else f"{how_far} · {left(step.left_s)}"
+    return how_far if step.left_s is None else f"{how_far} · {time_left(step.left_s)}"
 
 
 def about(seconds: float | None) -> str:
