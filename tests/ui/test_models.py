@@ -96,7 +96,7 @@ def test_what_fits_without_the_pair_in_use_is_no_refusal() -> None:
     ("count", "said"), [(999, "999"), (134_515_008, "135M"), (8_190_735_360, "8.2B"), (10**12, "1000.0B")]
 )
 def test_parameters_as_people_say_them(count: int, said: str) -> None:
-    assert models.counted(count) == said
+    assert models.parameter_count(count) == said
 
 
 @pytest.mark.parametrize(("mib", "said"), [(0.0, "0.0 MiB"), (9.94, "9.9 MiB"), (300, "300 MiB"), (999, "999 MiB"), (1024, "1.0 GiB"),

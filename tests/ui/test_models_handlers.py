@@ -80,7 +80,7 @@ def ended(engine: FakeEngine) -> None:
 
 def settled(pairs: Models, session: str = "s1") -> Any:
     """What is said once the change is over and its end was timed."""
-    begun = pairs._begun
+    begun = pairs._latest_change
     assert begun is not None
     for _ in range(3000):
         if begun.ended_s is not None:

@@ -44,7 +44,7 @@ from ui.chat.handlers import Handlers
 from ui.eta import Pace
 from ui.html.render import both
 from ui.models import names as model_names
-from ui.models import page as models
+from ui.models import page
 from ui.models.names import NotAllowed
 from ui.sessions import latest
 from ui.updates import Patch, with_version
@@ -58,18 +58,18 @@ MAX_KEY = 100
 
 
 @dataclass(slots=True)
-class Visitor:
+class LatestCheck:
     """What was said to somebody last. number: of the check or load that they asked for last; checking: it is under way."""
 
     number: int = 0
     checking: bool = False
     card: str = ""
     notice: str = ""
-    closed: Swap | None = None
+    closed_swap: Swap | None = None
 
 
 @dataclass(slots=True)
-class Begun:
+class Change:
     """A change that was asked for here: by whom, and when it began and ended (seconds of one clock)."""
 
     swap: Swap
@@ -84,8 +84,8 @@ class Models:
 
     def __init__(self, handlers: Handlers) -> None:
         self.handlers = handlers
-        self._visitors: OrderedDict[str, Visitor] = OrderedDict()
-        self._begun: Begun | None = None
+        self._visitors: OrderedDict[str, LatestCheck] = OrderedDict()
+        self._latest_change: Change | None = None
         self._pace = Pace()
         self._start = secrets.token_hex(4)  # numbers of pairs begin anew with the server
 
@@ -102,25 +102,29 @@ class Models:
         elif what == "cancel":
             self._cancel(visitor, _text(args.get("session")))
         elif what == "close":
-            visitor.closed = self._begun.swap if self._begun else None
+            visitor.closed_swap = self._latest_change.swap if self._latest_change else None
             visitor.notice = ""
-        said = self._said(visitor, _text(args.get("session")))
-        token = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+        message = self._message(visitor, _text(args.get("session")))
+        token = hashlib.sha256(json.dumps(message).encode()).hexdigest()[:16]
         if token == args.get("seen"):
             return None
         machine = await asyncio.to_thread(this_machine)
-        return with_version({"models": {"token": token} | said | {"presets": models.presets(machine)}})
+        return with_version({"models": {"token": token} | message | {"presets": page.presets(machine)}})
 
     # -- a check, and a load -----------------------------------------------------------------------------------------
 
-    async def _check(self, visitor: Visitor, number: int, args: Mapping[str, Any], load: bool) -> None:
+    async def _check(self, visitor: LatestCheck, number: int, args: Mapping[str, Any], load: bool) -> None:
         """Checks what the form says; where that may run and it was asked for, it is loaded."""
         visitor.card = visitor.notice = ""
-        visitor.closed = self._begun.swap if self._begun and self._begun.ended_s is not None else visitor.closed
+        visitor.closed_swap = (
+            self._latest_change.swap
+            if self._latest_change and self._latest_change.ended_s is not None
+            else visitor.closed_swap
+        )
         try:
             config = self._config(args.get("wish"))
         except NotAllowed as name:
-            visitor.notice = both("models.forbidden" if str(name) else "models.empty", **_named(name))
+            visitor.notice = both("models.forbidden" if str(name) else "models.empty", **_name_values(name))
             return
         except EngineError as error:
             visitor.notice = both("models.refusal", message=str(error))
@@ -130,7 +134,7 @@ class Models:
             report = await asyncio.to_thread(partial(check_config, config, beside_mib=self._held_mib()))
             if visitor.number != number or not visitor.checking:
                 return  # called off, or another one was asked for
-            visitor.card = models.card(report)
+            visitor.card = page.card(report)
             if load:
                 visitor.notice = await self._load(config, report, _text(args.get("session")))
         except Exception:  # a mistake of ours must not leave the page waiting
@@ -152,96 +156,96 @@ class Models:
         except EngineError as error:
             return both("models.refusal", message=str(error))
         target = report.target.name if report.target else config.target
-        named = report.drafter is not None and resolve_preset(config).drafter not in DRAFTER_WORDS
-        who = models.called(target, report.drafter.name if report.drafter and named else "")
-        self._begun = begun = Begun(swap, session, who, time.monotonic())
+        has_name = report.drafter is not None and resolve_preset(config).drafter not in DRAFTER_WORDS
+        who = page.pair_name(target, report.drafter.name if report.drafter and has_name else "")
+        self._latest_change = change = Change(swap, session, who, time.monotonic())
         self._pace = Pace()
-        threading.Thread(target=_time, args=(begun,), name="greenlight-change", daemon=True).start()
+        threading.Thread(target=_time, args=(change,), name="greenlight-change", daemon=True).start()
         return ""
 
     def _config(self, wish: object) -> EngineConfig:
         """The form as the engine takes it. Raises NotAllowed (with nothing in it where no target is named), InvalidParams."""
-        said = wish if isinstance(wish, dict) else {}
-        options, started = self.handlers.options, self.handlers.engine.config
-        target, drafter = (_written(said.get(field)) for field in ("target", "drafter"))
+        form = wish if isinstance(wish, dict) else {}
+        options, config = self.handlers.options, self.handlers.engine.config
+        target, drafter = (_field_of(form.get(field)) for field in ("target", "drafter"))
         if not target:
             raise NotAllowed("")
-        wished: dict[str, Any] = {field: _written(said.get(field)) or "auto" for field in models.CHOICES}
+        fields: dict[str, Any] = {field: _field_of(form.get(field)) or "auto" for field in page.CHOICES}
         # Kernels that were asked for when the app was started were asked for that model.
-        kernel = "auto" if started.kernel == "native" else started.kernel
-        wished["target"] = model_names.located(target, options)
-        wished["drafter"] = model_names.located(drafter or "auto", options)
-        return replace(started, kernel=kernel, **wished)
+        kernel = "auto" if config.kernel == "native" else config.kernel
+        fields["target"] = model_names.locate(target, options)
+        fields["drafter"] = model_names.locate(drafter or "auto", options)
+        return replace(config, kernel=kernel, **fields)
 
     def _held_mib(self) -> float:
         facts = self.handlers.facts()
         return facts.weights_mib if facts else 0.0
 
-    def _cancel(self, visitor: Visitor, session: str) -> None:
+    def _cancel(self, visitor: LatestCheck, session: str) -> None:
         """Calls off what this visitor sees under way: the check, or else the change, if it is theirs to call off."""
         if visitor.checking:
             visitor.checking = False
-        elif self._begun and self._may_cancel(self._begun, session):
-            self._begun.swap.cancel()
+        elif self._latest_change and self._may_cancel(self._latest_change, session):
+            self._latest_change.swap.cancel()
 
-    def _may_cancel(self, begun: Begun, session: str) -> bool:
-        return begun.session == session or not self.handlers.options.served
+    def _may_cancel(self, change: Change, session: str) -> bool:
+        return change.session == session or not self.handlers.options.served
 
     # -- what there is to say ----------------------------------------------------------------------------------------
 
-    def _said(self, visitor: Visitor, session: str) -> dict[str, Any]:
-        done = {"number": visitor.number, "going": visitor.checking}
-        card = models.checking() if visitor.checking else visitor.card
-        said = {
+    def _message(self, visitor: LatestCheck, session: str) -> dict[str, Any]:
+        check = {"number": visitor.number, "going": visitor.checking}
+        card = page.checking() if visitor.checking else visitor.card
+        message = {
             "start": self._start, "pair": self._pair(), "change": self._change(visitor, session),
-            "check": done | {"html": card}, "notice": visitor.notice,
+            "check": check | {"html": card}, "notice": visitor.notice,
         }  # fmt: skip
-        return dict(model_names.hidden(said, self.handlers.options))
+        return dict(model_names.hide_folder(message, self.handlers.options))
 
     def _pair(self) -> dict[str, Any] | None:
         facts, options = self.handlers.facts(), self.handlers.options
         if facts is None:
             return None
-        wish = models.wish_of(self.handlers.engine.config, options)
+        wish = page.wish_of(self.handlers.engine.config, options)
         return {
-            "number": facts.pair, "html": models.in_use(facts), "announced": models.announced(facts), "wish": wish,
+            "number": facts.pair, "html": page.in_use(facts), "announced": page.announcement(facts), "wish": wish,
             "embedded": self.handlers.engine.config.target == "embedded",
             "title": " + ".join(filter(None, (facts.target, facts.drafter_name))),
         }  # fmt: skip
 
-    def _change(self, visitor: Visitor, session: str) -> dict[str, Any] | None:
-        begun = self._begun
-        if begun is None:
+    def _change(self, visitor: LatestCheck, session: str) -> dict[str, Any] | None:
+        change = self._latest_change
+        if change is None:
             return None
-        status = begun.swap.status()
+        status = change.swap.status()
         now_s = time.monotonic()
-        seconds = (begun.ended_s or now_s) - begun.began_s
+        seconds = (change.ended_s or now_s) - change.began_s
         if status.over:
-            mine = begun.session == session and visitor.closed is not begun.swap
-            return models.over(status, begun.who, seconds) | {"mine": True} if mine else None
+            mine = change.session == session and visitor.closed_swap is not change.swap
+            return page.over(status, change.who, seconds) | {"mine": True} if mine else None
         step = Status(State.LOADING, f"{status.phase} {status.step}", status.fraction)
         left_s = self._pace.left_s(step, now_s)
-        said = models.going(status, begun.who, seconds, left_s, self.handlers.sessions.writing())
-        return said | {"mine": self._may_cancel(begun, session)}
+        message = page.going(status, change.who, seconds, left_s, self.handlers.sessions.writing())
+        return message | {"mine": self._may_cancel(change, session)}
 
-    def _visitor(self, session: str) -> Visitor:
-        return latest(self._visitors, session, Visitor, CAPACITY)
+    def _visitor(self, session: str) -> LatestCheck:
+        return latest(self._visitors, session, LatestCheck, CAPACITY)
 
 
-def _time(begun: Begun) -> None:
+def _time(change: Change) -> None:
     """Waits for a change's end and notes when that was."""
-    begun.swap.wait()
-    begun.ended_s = time.monotonic()
+    change.swap.wait()
+    change.ended_s = time.monotonic()
 
 
-def _text(said: object) -> str:
-    return said[:MAX_KEY] if isinstance(said, str) else ""
+def _text(value: object) -> str:
+    return value[:MAX_KEY] if isinstance(value, str) else ""
 
 
-def _written(said: object) -> str:
+def _field_of(value: object) -> str:
     """A field of the form. One letter more than a name may have, so that a longer one is not taken for another."""
-    return said.strip()[: model_names.MAX_NAME + 1] if isinstance(said, str) else ""
+    return value.strip()[: model_names.MAX_NAME + 1] if isinstance(value, str) else ""
 
 
-def _named(name: NotAllowed) -> dict[str, str]:
+def _name_values(name: NotAllowed) -> dict[str, str]:
     return {"name": str(name)} if str(name) else {}

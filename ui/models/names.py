@@ -26,7 +26,7 @@ class NotAllowed(Exception):
     """A name that may not be loaded from this page; its text is that name."""
 
 
-def located(name: str, options: Options) -> str:
+def locate(name: str, options: Options) -> str:
     """What the engine calls it: of a name in the models folder its path, others as they are. Raises NotAllowed."""
     if name in PRESETS or name in DRAFTER_WORDS:
         return name
@@ -37,7 +37,7 @@ def located(name: str, options: Options) -> str:
     return name
 
 
-def spoken(name: str, options: Options) -> str | None:
+def display_name(name: str, options: Options) -> str | None:
     """The opposite: what a person writes for what the engine calls `name`; None where they may not know."""
     root = _root(options)
     if root is not None and Path(name).is_absolute() and Path(name).is_relative_to(root):
@@ -46,22 +46,22 @@ def spoken(name: str, options: Options) -> str | None:
     return name if known or not options.served else None
 
 
-def offered(options: Options) -> tuple[str, ...]:
+def offered_names(options: Options) -> tuple[str, ...]:
     """Names of the models folder: GGUF files, and folders with a config.json."""
     root = _root(options)
-    found = [] if root is None else [name for name in _walk(root, root, DEPTH) if _inside(name, options)]
-    return tuple(sorted(found)[:MOST_LISTED])
+    names = [] if root is None else [name for name in _walk(root, root, DEPTH) if _inside(name, options)]
+    return tuple(sorted(names)[:MOST_LISTED])
 
 
-def hidden(said: Any, options: Options) -> Any:
+def hide_folder(value: Any, options: Options) -> Any:
     """Whatever is to be said (texts, also HTML, in dicts) without the path of the models folder, which is nobody's business."""
     root = _root(options)
-    if root is None or not isinstance(said, (str, dict)):
-        return said
-    if isinstance(said, dict):
-        return {name: hidden(part, options) for name, part in said.items()}
+    if root is None or not isinstance(value, (str, dict)):
+        return value
+    if isinstance(value, dict):
+        return {name: hide_folder(part, options) for name, part in value.items()}
     path = f"{root}{os.sep}"
-    return said.replace(path, "").replace(escape(path), "")
+    return value.replace(path, "").replace(escape(path), "")
 
 
 def _root(options: Options) -> Path | None:

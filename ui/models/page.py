@@ -53,7 +53,7 @@ def models(options: Options) -> str:
         f'<section aria-labelledby="gl-models-now"><h3 id="gl-models-now">{both("models.now")}</h3>'
         f'<div class="in-use" data-slot="models-pair"><p>{both("models.none")}</p></div></section>'
         f'<section aria-labelledby="gl-models-other"><h3 id="gl-models-other">{both("models.other")}</h3>'
-        f"{_served(options)}{_form(options)}"
+        f"{_served_note(options)}{_form(options)}"
         f'<div class="notice" role="alert" data-slot="models-notice"></div>{_change()}'
         '<div class="card" data-slot="models-card" role="status"></div></section>'
         f'<section aria-labelledby="gl-models-presets"><h3 id="gl-models-presets">{both("models.presets")}</h3>'
@@ -63,7 +63,7 @@ def models(options: Options) -> str:
     )
 
 
-def _served(options: Options) -> str:
+def _served_note(options: Options) -> str:
     return f'<p class="served">{both("models.served")}</p>' if options.served else ""
 
 
@@ -71,19 +71,23 @@ def _served(options: Options) -> str:
 
 
 def _form(options: Options) -> str:
-    known = model_names.offered(options)
+    folder_names = model_names.offered_names(options)
     targets = (
         [pair.name for pair in MODEL_PRESETS]
         + [pair.target for pair in MODEL_PRESETS if pair.target != pair.name]
-        + list(known)
+        + list(folder_names)
     )
-    drafters = [*DRAFTER_WORDS, *(pair.drafter for pair in MODEL_PRESETS if pair.drafter not in DRAFTER_WORDS), *known]
-    served = ".served" if options.served else ""
+    drafters = [
+        *DRAFTER_WORDS,
+        *(pair.drafter for pair in MODEL_PRESETS if pair.drafter not in DRAFTER_WORDS),
+        *folder_names,
+    ]
+    suffix = ".served" if options.served else ""
     more = "".join(_select(field) for field in ("drafter_device", "compute"))
     return (
         f'<div class="recent" data-part="models-recent" hidden><span>{both("models.recent")}</span><p class="picks"></p></div>'
         f'<form class="models-form" data-part="models-form" autocomplete="off"><div class="fields">'
-        f"{_line('target', targets, f'models.target.help{served}')}{_line('drafter', drafters, 'models.drafter.help')}</div>"
+        f"{_line('target', targets, f'models.target.help{suffix}')}{_line('drafter', drafters, 'models.drafter.help')}</div>"
         f'<div class="fields">{"".join(map(_select, ("quant", "drafter_quant", "device")))}</div>'
         f'<details><summary>{both("models.more")}</summary><div class="fields">{more}</div></details>'
         f'<p class="acts"><button type="submit" class="act">{both("models.check")}</button>'
@@ -92,9 +96,9 @@ def _form(options: Options) -> str:
     )
 
 
-def _line(field: str, known: list[str], help_key: str) -> str:
+def _line(field: str, suggestions: list[str], help_key: str) -> str:
     """A line of text with names to choose from."""
-    options = "".join(f'<option value="{escape(one)}"></option>' for one in dict.fromkeys(known))
+    options = "".join(f'<option value="{escape(one)}"></option>' for one in dict.fromkeys(suggestions))
     return (
         f'<label><span>{both(f"models.{field}")}</span><input name="{field}" type="text" list="gl-models-{field}" dir="auto"'
         f' maxlength="{model_names.MAX_NAME}" spellcheck="false" autocapitalize="off" aria-describedby="gl-models-{field}-help">'
@@ -142,7 +146,7 @@ def in_use(facts: Facts) -> str:
         ("context", both("pair.context.is", count=facts.context_len)),
         ("exact", _exact(facts)),
     ]
-    rows = "".join(f"<div><dt>{both(f'pair.{cell}')}</dt><dd>{said}</dd></div>" for cell, said in cells)
+    rows = "".join(f"<div><dt>{both(f'pair.{cell}')}</dt><dd>{html}</dd></div>" for cell, html in cells)
     return f"<dl>{rows}</dl>"
 
 
@@ -168,7 +172,7 @@ def _exact(facts: Facts) -> str:
     return both(key if key in TEXT else "pair.exact.no", device=facts.device)
 
 
-def called(target: str, drafter: str) -> str:
+def pair_name(target: str, drafter: str) -> str:
     """A pair in a few words, as HTML. drafter: "" where no model or head of a name guesses."""
     if drafter and drafter not in DRAFTER_WORDS:
         return both("models.and", target=target, drafter=drafter)
@@ -210,7 +214,7 @@ def _headers(headers: ModelInfo) -> str:
     title = both("drafter.head") if headers.head is not None and headers.name == "head" else escape(headers.name)
     parts = [f"<b>{title}</b>", escape(headers.kind)]
     if headers.parameters:
-        parts.append(both("models.parameters", count=counted(headers.parameters)))
+        parts.append(both("models.parameters", count=parameter_count(headers.parameters)))
     if headers.formats:
         parts.append(escape(", ".join(form for form, _ in headers.formats[:2])))
     if headers.context_len:
@@ -218,7 +222,7 @@ def _headers(headers: ModelInfo) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def counted(count: int) -> str:
+def parameter_count(count: int) -> str:
     """Parameters as people say them: 135M, 8.2B."""
     if count >= 10**9:
         return f"{count / 1e9:.1f}B"
@@ -230,26 +234,26 @@ def _findings(diagnostics: tuple[Diagnostic, ...]) -> str:
 
 
 def _finding(diagnostic: Diagnostic) -> str:
-    advice = _said(f"check.{diagnostic.code}.try", diagnostic.advice, diagnostic)
-    tried = f'<p class="try"><b>{both("models.try")}</b> {advice}</p>' if advice else ""
+    advice = _sentence(f"check.{diagnostic.code}.try", diagnostic.advice, diagnostic)
+    suggestion = f'<p class="try"><b>{both("models.try")}</b> {advice}</p>' if advice else ""
     return (
         f'<li class="{diagnostic.level.value}">{icon(MARKS[diagnostic.level])}<div><p><span class="unseen">{both(f"models.level.{diagnostic.level.value}")}: </span>'
-        f"{_said(f'check.{diagnostic.code}', diagnostic.message, diagnostic)}</p>{tried}</div></li>"
+        f"{_sentence(f'check.{diagnostic.code}', diagnostic.message, diagnostic)}</p>{suggestion}</div></li>"
     )
 
 
-def _said(key: str, english: str, diagnostic: Diagnostic) -> str:
+def _sentence(key: str, english: str, diagnostic: Diagnostic) -> str:
     """In both languages where there are words for it, else as the engine put it."""
     if not english or key not in TEXT:
         return escape(english)
-    said = {lang: escape(text(key, lang, **_values(diagnostic, lang))) for lang in LANGS}
-    return "".join(f'<span class="{lang}" lang="{lang}">{said[lang]}</span>' for lang in LANGS)
+    texts = {lang: escape(text(key, lang, **_values(diagnostic, lang))) for lang in LANGS}
+    return "".join(f'<span class="{lang}" lang="{lang}">{texts[lang]}</span>' for lang in LANGS)
 
 
 def _values(diagnostic: Diagnostic, lang: Lang) -> dict[str, str]:
     """What a finding is filled in with; the few words among them in that language."""
-    worded = {value: f"check.word.{value}" for _, value in diagnostic.values}
-    return {name: text(worded[value], lang) if worded[value] in TEXT else value for name, value in diagnostic.values}
+    keys = {value: f"check.word.{value}" for _, value in diagnostic.values}
+    return {name: text(keys[value], lang) if keys[value] in TEXT else value for name, value in diagnostic.values}
 
 
 def _memory(report: Report) -> str:
@@ -264,13 +268,13 @@ def _memory(report: Report) -> str:
     limit = f'<u style="left: {free / whole:.2%}"></u>' if known and free < whole else ""
     legend = "".join(f'<li class="{escape(part)}">{_part(part)} <b>{size(mib)}</b></li>' for part, mib in parts)
     rest = f'<li class="free">{both("models.part.free")} <b>{size(free - report.needs_mib)}</b></li>'
-    said = both(
+    sentence = both(
         "models.needs" if known else "models.needs.alone",
         needs=size(report.needs_mib),
         **({"free": size(free)} if known else {}),
     )
     return (
-        f'<div class="memory"><p>{said}</p><div class="parts" aria-hidden="true">{bars}{limit}</div>'
+        f'<div class="memory"><p>{sentence}</p><div class="parts" aria-hidden="true">{bars}{limit}</div>'
         f"<ul>{legend}{rest if known and free > report.needs_mib else ''}</ul></div>"
     )
 
@@ -294,7 +298,7 @@ def going(status: SwapStatus, who: str, seconds: float, left_s: float | None, wr
     queue = both("models.waits", count=writing) if writing and not waits and not status.instead else ""
     meanwhile = both("models.instead" if status.instead else "models.meanwhile")
     return {
-        "going": True, "title": _retitled("models.changing", who), "bar": status.fraction,
+        "going": True, "title": _sentence_about("models.changing", who), "bar": status.fraction,
         "far": " · ".join([f'<span class="busy">{doing}{share}</span>', *rest]), "while": f"{queue} {meanwhile}".strip(),
     }  # fmt: skip
 
@@ -302,23 +306,25 @@ def going(status: SwapStatus, who: str, seconds: float, left_s: float | None, wr
 def over(status: SwapStatus, who: str, seconds: float) -> dict[str, Any]:
     """What came of a change."""
     if status.phase is SwapPhase.DONE:
-        said = _retitled("models.done", who, seconds=f"{seconds:.0f}")
+        title = _sentence_about("models.done", who, seconds=f"{seconds:.0f}")
     elif status.phase is SwapPhase.FAILED:
-        said = f'<span class="error">{both("models.failed", message=status.message)}</span>'
+        title = f'<span class="error">{both("models.failed", message=status.message)}</span>'
     else:
-        said = both("models.cancelled")
-    return {"going": False, "title": said, "bar": None, "far": "", "while": ""}
+        title = both("models.cancelled")
+    return {"going": False, "title": title, "bar": None, "far": "", "while": ""}
 
 
-def announced(facts: Facts) -> str:
+def announcement(facts: Facts) -> str:
     """For every page that is open when a pair takes the place of another."""
-    return f'<span class="news">{_retitled("models.announced", called(facts.target, facts.drafter_name))}</span>'
+    return (
+        f'<span class="news">{_sentence_about("models.announced", pair_name(facts.target, facts.drafter_name))}</span>'
+    )
 
 
 PLACE = "\u0000"
 
 
-def _retitled(key: str, who: str, **values: object) -> str:
+def _sentence_about(key: str, who: str, **values: object) -> str:
     """A sentence about a pair whose name is HTML in both languages already; the style sheet shows one of each."""
     return both(key, name=PLACE, **values).replace(PLACE, f"<b>{who}</b>")
 
@@ -337,9 +343,9 @@ def _preset(pair: ModelPreset, machine: Machine | None) -> str:
     key = f"pair.{pair.name}"
     title = both(key) if key in TEXT else escape(pair.name)
     chinese = f' <span class="tag">{both("models.chinese")}</span>' if pair.chinese else ""
-    lines = [f"{escape(pair.target)}{_quantised(pair.quant)}"]
+    lines = [f"{escape(pair.target)}{_quant_suffix(pair.quant)}"]
     if pair.drafter not in DRAFTER_WORDS:
-        lines.append(f"{escape(pair.drafter)}{_quantised(pair.drafter_quant)}")
+        lines.append(f"{escape(pair.drafter)}{_quant_suffix(pair.drafter_quant)}")
     free, short = _free(pair, machine)
     wish = {field: getattr(pair, field) for field in ("target", "drafter", "quant", "drafter_quant", "device")}
     data = " ".join(f'data-{field.replace("_", "-")}="{escape(value)}"' for field, value in wish.items())
@@ -353,7 +359,7 @@ def _preset(pair: ModelPreset, machine: Machine | None) -> str:
     )
 
 
-def _quantised(quant: str) -> str:
+def _quant_suffix(quant: str) -> str:
     return "" if quant == "auto" else f", {escape(quant)}"
 
 
@@ -368,13 +374,13 @@ def _free(pair: ModelPreset, machine: Machine | None) -> tuple[str, bool]:
     if free is None:
         return both("models.free.unknown"), False
     short = free < pair.needs_mib
-    said = both("models.free.gpu" if on_gpu else "models.free.memory", free=size(free))
-    return (f"{said}<small>{both('models.short')}</small>" if short else said), short
+    sentence = both("models.free.gpu" if on_gpu else "models.free.memory", free=size(free))
+    return (f"{sentence}<small>{both('models.short')}</small>" if short else sentence), short
 
 
 def wish_of(config: EngineConfig, options: Options) -> Mapping[str, str] | None:
     """What somebody would fill in for that pair; None where they may not know its name."""
-    target, drafter = (model_names.spoken(name, options) for name in (config.target, config.drafter))
+    target, drafter = (model_names.display_name(name, options) for name in (config.target, config.drafter))
     if target is None or drafter is None:
         return None
     return {"target": target, "drafter": drafter} | {field: getattr(config, field) for field in CHOICES}
