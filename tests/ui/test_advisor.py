@@ -15,7 +15,7 @@ from tests.fake_engine import measured
 from ui.strings import LANGS
 from ui.when import advisor
 from ui.when import page as when
-from ui.when.advisor import Advice, Answers, Evidence, Goal, Side, Verdict
+from ui.when.advisor import Advice, Answers, Evidence, Goal, Stance, Verdict
 
 NOTHING = Evidence({})
 
@@ -72,8 +72,8 @@ def test_the_table_says_what_the_article_says_in_its_order(evidence: Evidence) -
     assert [(row.name, row.speculate) for row in rows] == [
         ("long", True), ("idle", True), ("latency", True), ("memory", True), ("short", False), ("busy", False), ("throughput", False),
     ]  # fmt: skip
-    sides = [Side.FOR if row.speculate else Side.AGAINST for row in rows]
-    assert [row.reason.side for row in rows] == sides  # such measurements bear it out
+    stances = [Stance.FOR if row.speculate else Stance.AGAINST for row in rows]
+    assert [row.reason.stance for row in rows] == stances  # such measurements bear it out
     assert [row.name for row in rows if row.applies] == ["long", "idle", "latency", "memory"]
 
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_told_apart_is_no_reason() -> None:
     )
     found = advise(Evidence({**AS_SAID.results, ExperimentName.RATE: blurred}))
     assert found.verdict is Verdict.EVEN
-    assert next(reason for reason in found.reasons if reason.experiment is ExperimentName.RATE).side is Side.UNCLEAR
+    assert next(reason for reason in found.reasons if reason.experiment is ExperimentName.RATE).stance is Stance.UNCLEAR
 
 
 def test_between_two_measured_loads_the_gain_lies_between_theirs() -> None:
@@ -126,8 +126,8 @@ def test_between_two_measured_loads_the_gain_lies_between_theirs() -> None:
         advisor.by_load(
             Answers(users=32),
             Evidence({ExperimentName.RATE: points(ExperimentName.RATE, {2: {"plain": 1, "speculative": 2}})}),
-        ).side
-        is Side.FOR
+        ).stance
+        is Stance.FOR
     )
 
 
@@ -139,17 +139,17 @@ def test_it_says_whose_figures_they_are() -> None:
 
 
 def test_reasons_against_come_first() -> None:
-    sides = [reason.side for reason in advise(users=32, memory=False).reasons]
-    assert sides[0] is Side.AGAINST and sides[-1] is Side.NOTE
-    assert sides == sorted(sides, key=(Side.AGAINST, Side.FOR, Side.UNCLEAR, Side.NOTE).index)
+    stances = [reason.stance for reason in advise(users=32, memory=False).reasons]
+    assert stances[0] is Stance.AGAINST and stances[-1] is Stance.NOTE
+    assert stances == sorted(stances, key=(Stance.AGAINST, Stance.FOR, Stance.UNCLEAR, Stance.NOTE).index)
 
 
 def test_checking_is_nearly_free_where_its_cost_drowns_in_scatter() -> None:
     noisy = points(ExperimentName.ROWS, {1: {"measured": 40}, 4: {"measured": 36}})
     reason = advisor.by_memory_movement(Answers(), Evidence({ExperimentName.ROWS: noisy}))
-    assert reason.side is Side.FOR and "as far as repeats can tell" in reason.sentence.text("en")
+    assert reason.stance is Stance.FOR and "as far as repeats can tell" in reason.sentence.text("en")
     dear = points(ExperimentName.ROWS, {1: {"measured": 10}, 4: {"measured": 35}})
-    assert advisor.by_memory_movement(Answers(), Evidence({ExperimentName.ROWS: dear})).side is Side.UNCLEAR
+    assert advisor.by_memory_movement(Answers(), Evidence({ExperimentName.ROWS: dear})).stance is Stance.UNCLEAR
 
 
 def test_text_that_is_hard_to_guess_is_a_reason_against() -> None:
@@ -205,7 +205,7 @@ def test_every_answer_gets_advice_in_both_languages(evidence: Evidence) -> None:
         answers = Answers(tokens, users, goal, busy, memory, kind)
         found = advisor.advise(answers, evidence)
         assert found.reasons and found.commands
-        assert (found.verdict is Verdict.NO) == any(reason.side is Side.AGAINST for reason in found.reasons)
+        assert (found.verdict is Verdict.NO) == any(reason.stance is Stance.AGAINST for reason in found.reasons)
         for reason in (*found.reasons, *(row.reason for row in advisor.rules(answers, evidence))):
             assert all("{" not in reason.sentence.text(lang) for lang in LANGS)
 

@@ -88,7 +88,7 @@ def test_an_experiment_tells_how_far_it_is_and_then_what_it_came_to(
         assert message["running"] and not message.get("shown", {}).get("says")  # half is not said
     last = messages[-1]
     assert not last["running"] and last["shown"]["own"] and last["shown"]["says"].count("<p>") == 2
-    assert last["shown"]["charts"].keys() == set(when.lab_charts.NAMES[name])
+    assert last["shown"]["charts"].keys() == set(when.charts.NAMES[name])
 
 
 def test_results_are_kept_for_the_visitor_and_for_nobody_else(labs: Labs) -> None:
@@ -186,7 +186,7 @@ def test_a_mistake_of_ours_does_not_leave_the_page_waiting(labs: Labs, monkeypat
         raise RuntimeError("a mistake")
 
     monkeypatch.setattr(when, "so_far", broken)
-    monkeypatch.setattr(when, "shown", broken)
+    monkeypatch.setattr(when, "result_patch", broken)
     last = ran(labs)[-1]
     assert last["notice"] == both("lab.bug") and not last["running"]
 
@@ -295,7 +295,7 @@ def test_a_comma_in_a_value_breaks_no_line() -> None:
 
 def test_a_disturbed_or_shortened_result_says_that_it_is() -> None:
     made = replace(measured(ExperimentName.RATE), disturbed=True, settings=(("cut", "no memory <for> 32"),))
-    source = when.shown(made, own=True)["source"]
+    source = when.result_patch(made, own=True)["source"]
     slow = replace(made, settings=(("cut", "it took longer than 180 s"),))
-    assert both("lab.cut.time", seconds=180) in when.shown(slow, own=True)["source"]
+    assert both("lab.cut.time", seconds=180) in when.result_patch(slow, own=True)["source"]
     assert both("lab.disturbed") in source and "no memory &lt;for&gt; 32" in source

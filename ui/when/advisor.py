@@ -16,7 +16,7 @@ from math import exp, log
 
 from engine.lab import ExperimentName, Point, Result, TextKind
 from ui.html.render import speed
-from ui.when import conclusions as lab
+from ui.when import conclusions
 from ui.when.conclusions import Gain, Sentence, Word, times
 
 WORTH = 1.1
@@ -59,7 +59,7 @@ COPIES = (TextKind.COPY, TextKind.SUMMARY, TextKind.RAG)
 """Text that repeats its prompt, which an n-gram drafter finds there."""
 
 
-class Side(StrEnum):
+class Stance(StrEnum):
     FOR = "for"
     AGAINST = "against"
     UNCLEAR = "unclear"
@@ -99,7 +99,7 @@ class Evidence:
 class Reason:
     """own: whether the figure is the reader's, None where there is none and the article speaks. experiment: where it comes from."""
 
-    side: Side
+    stance: Stance
     sentence: Sentence
     experiment: ExperimentName | None = None
     own: bool | None = None
@@ -132,26 +132,26 @@ class Rule:
 
 def advise(answers: Answers, evidence: Evidence) -> Advice:
     """Reasons against come first, then those for, then what could not be told apart."""
-    found = [
+    all_reasons = [
         by_length(answers, evidence),
         by_load(answers, evidence),
         by_goal(answers, evidence),
         by_text(answers, evidence),
     ]
     if not answers.busy:
-        found.append(by_memory_movement(answers, evidence))
+        all_reasons.append(by_memory_movement(answers, evidence))
     if not answers.memory:
-        found.append(Reason(Side.NOTE, Sentence("advise.why.no_memory")))
-    order = (Side.AGAINST, Side.FOR, Side.UNCLEAR, Side.NOTE)
-    reasons = tuple(sorted((reason for reason in found if reason), key=lambda reason: order.index(reason.side)))
-    verdict = _verdict([reason.side for reason in reasons], found[1])
+        all_reasons.append(Reason(Stance.NOTE, Sentence("advise.why.no_memory")))
+    order = (Stance.AGAINST, Stance.FOR, Stance.UNCLEAR, Stance.NOTE)
+    reasons = tuple(sorted((reason for reason in all_reasons if reason), key=lambda reason: order.index(reason.stance)))
+    verdict = _verdict([reason.stance for reason in reasons], all_reasons[1])
     return Advice(verdict, reasons, commands(answers, evidence, verdict))
 
 
-def _verdict(sides: Sequence[Side], load: Reason | None) -> Verdict:
-    if Side.AGAINST in sides:
+def _verdict(stances: Sequence[Stance], load: Reason | None) -> Verdict:
+    if Stance.AGAINST in stances:
         return Verdict.NO
-    return Verdict.EVEN if load is None or load.side is Side.UNCLEAR or Side.FOR not in sides else Verdict.YES
+    return Verdict.EVEN if load is None or load.stance is Stance.UNCLEAR or Stance.FOR not in stances else Verdict.YES
 
 
 def rules(answers: Answers, evidence: Evidence) -> tuple[Rule, ...]:
@@ -166,7 +166,7 @@ def rules(answers: Answers, evidence: Evidence) -> tuple[Rule, ...]:
         ("throughput", False, by_goal, Answers(goal=Goal.THROUGHPUT), answers.goal is Goal.THROUGHPUT),
     )
     return tuple(
-        Rule(name, speculate, reason(asked, evidence), applies) for name, speculate, reason, asked, applies in rows
+        Rule(name, speculate, reason(case, evidence), applies) for name, speculate, reason, case, applies in rows
     )
 
 
@@ -176,20 +176,20 @@ def rules(answers: Answers, evidence: Evidence) -> tuple[Rule, ...]:
 def by_length(answers: Answers, evidence: Evidence) -> Reason:
     """The speed-up of whole requests of about that length: their first token is not sooner, so the rest must make up for it."""
     points = evidence.points(ExperimentName.LENGTH)
-    found = [lab.gain(p) for name in lab.names(points) for p in lab.series(points, name)]
+    curve = [conclusions.gain(p) for name in conclusions.names(points) for p in conclusions.series(points, name)]
     values: dict[str, object] = {"tokens": answers.tokens}
-    if (here := _between(found, answers.tokens)) is None:
+    if (here := _between(curve, answers.tokens)) is None:
         short = answers.tokens <= MANY
         return Reason(
-            Side.AGAINST if short else Side.FOR,
+            Stance.AGAINST if short else Stance.FOR,
             Sentence(f"advise.said.{'short' if short else 'long'}"),
             ExperimentName.LENGTH,
         )
     values["gain"] = times(here.y)
-    side = Side.AGAINST if here.y < WORTH else Side.FOR if here.pays else Side.UNCLEAR
+    stance = Stance.AGAINST if here.y < WORTH else Stance.FOR if here.pays else Stance.UNCLEAR
     return Reason(
-        side,
-        Sentence(f"advise.why.length.{side.value}", values),
+        stance,
+        Sentence(f"advise.why.length.{stance.value}", values),
         ExperimentName.LENGTH,
         ExperimentName.LENGTH in evidence.own,
     )
@@ -198,26 +198,28 @@ def by_length(answers: Answers, evidence: Evidence) -> Reason:
 def by_load(answers: Answers, evidence: Evidence) -> Reason:
     """Tokens a second with so many at once; of a saturated machine what the largest load that was measured shows."""
     points = evidence.points(ExperimentName.RATE)
-    found = lab.gains(points, lab.guessing(points))
-    here = (found[-1] if found else None) if answers.busy else _between(found, answers.users)
+    curve = conclusions.gains(points, conclusions.guessing(points))
+    here = (curve[-1] if curve else None) if answers.busy else _between(curve, answers.users)
     if here is None:
         many = answers.busy or answers.users >= MANY
-        side = Side.AGAINST if many else Side.FOR if answers.users <= FEW else Side.UNCLEAR
-        return Reason(side, Sentence(f"advise.said.load.{side.value}", {"users": answers.users}), ExperimentName.RATE)
-    side = Side.FOR if here.pays else Side.AGAINST if here.clear else Side.UNCLEAR
-    if answers.busy and side is Side.FOR:
-        side = Side.UNCLEAR  # a machine that is full is busier than anything that was measured
-    crossing = lab.crossover(found)
-    values = {"users": lab.whole(here.x), "gain": times(here.y)} | (
-        {} if crossing is None else {"crossover": lab.users(crossing)}
+        stance = Stance.AGAINST if many else Stance.FOR if answers.users <= FEW else Stance.UNCLEAR
+        return Reason(
+            stance, Sentence(f"advise.said.load.{stance.value}", {"users": answers.users}), ExperimentName.RATE
+        )
+    stance = Stance.FOR if here.pays else Stance.AGAINST if here.clear else Stance.UNCLEAR
+    if answers.busy and stance is Stance.FOR:
+        stance = Stance.UNCLEAR  # a machine that is full is busier than anything that was measured
+    crossing = conclusions.crossover(curve)
+    values = {"users": conclusions.whole(here.x), "gain": times(here.y)} | (
+        {} if crossing is None else {"crossover": conclusions.users(crossing)}
     )
-    key = f"advise.why.{'busy' if answers.busy else 'load'}.{side.value}"
+    key = f"advise.why.{'busy' if answers.busy else 'load'}.{stance.value}"
     reason = (
         Sentence(key if crossing is None else f"{key}.crossover", values)
-        if side is Side.AGAINST
+        if stance is Stance.AGAINST
         else Sentence(key, values)
     )
-    return Reason(side, reason, ExperimentName.RATE, ExperimentName.RATE in evidence.own)
+    return Reason(stance, reason, ExperimentName.RATE, ExperimentName.RATE in evidence.own)
 
 
 def by_goal(answers: Answers, evidence: Evidence) -> Reason:
@@ -227,36 +229,42 @@ def by_goal(answers: Answers, evidence: Evidence) -> Reason:
 def _latency(evidence: Evidence) -> Reason:
     """What a reader waits for: the time between tokens."""
     points = evidence.points(ExperimentName.LENGTH)
-    found = [(p.x, value) for p in points if (value := lab.extra(p, "decode_speedup")) and p.x > 1]
-    if not found:
-        return Reason(Side.FOR, Sentence("advise.said.latency"), ExperimentName.LENGTH)
-    gain = max(found)[1]
-    first = lab.ttft_s(points)
-    values = {"gain": times(gain)} | ({} if first is None else {"plain": lab.ms(first[0]), "spec": lab.ms(first[1])})
-    side = Side.FOR if gain >= WORTH else Side.AGAINST if gain < 1 else Side.UNCLEAR
-    key = f"advise.why.latency.{side.value}" if side is not Side.FOR or first is None else "advise.why.latency.for.ttft"
-    return Reason(side, Sentence(key, values), ExperimentName.LENGTH, ExperimentName.LENGTH in evidence.own)
+    speedups = [(p.x, value) for p in points if (value := conclusions.extra(p, "decode_speedup")) and p.x > 1]
+    if not speedups:
+        return Reason(Stance.FOR, Sentence("advise.said.latency"), ExperimentName.LENGTH)
+    gain = max(speedups)[1]
+    first = conclusions.ttft_s(points)
+    values = {"gain": times(gain)} | (
+        {} if first is None else {"plain": conclusions.ms(first[0]), "spec": conclusions.ms(first[1])}
+    )
+    stance = Stance.FOR if gain >= WORTH else Stance.AGAINST if gain < 1 else Stance.UNCLEAR
+    key = (
+        f"advise.why.latency.{stance.value}"
+        if stance is not Stance.FOR or first is None
+        else "advise.why.latency.for.ttft"
+    )
+    return Reason(stance, Sentence(key, values), ExperimentName.LENGTH, ExperimentName.LENGTH in evidence.own)
 
 
 def _throughput(evidence: Evidence) -> Reason:
     """The most tokens a second at any load, plain against guessing."""
     points = evidence.points(ExperimentName.RATE)
-    plain = lab.series(points, "plain")
-    others = lab.series(points, lab.guessing(points))
+    plain = conclusions.series(points, "plain")
+    others = conclusions.series(points, conclusions.guessing(points))
     if not plain or not others:
-        return Reason(Side.AGAINST, Sentence("advise.said.throughput"), ExperimentName.RATE)
+        return Reason(Stance.AGAINST, Sentence("advise.said.throughput"), ExperimentName.RATE)
     best, rival = (max(some, key=lambda p: p.y) for some in (plain, others))
     values = {
         "plain": speed(best.y),
-        "plain_users": lab.whole(best.x),
+        "plain_users": conclusions.whole(best.x),
         "spec": speed(rival.y),
-        "spec_users": lab.whole(rival.x),
+        "spec_users": conclusions.whole(rival.x),
     }
     most, least = (best.y if best.high is None else best.high), (rival.y if rival.low is None else rival.low)
-    side = Side.FOR if least > most else Side.AGAINST
+    stance = Stance.FOR if least > most else Stance.AGAINST
     return Reason(
-        side,
-        Sentence(f"advise.why.throughput.{side.value}", values),
+        stance,
+        Sentence(f"advise.why.throughput.{stance.value}", values),
         ExperimentName.RATE,
         ExperimentName.RATE in evidence.own,
     )
@@ -264,40 +272,40 @@ def _throughput(evidence: Evidence) -> Reason:
 
 def by_memory_movement(_: Answers, evidence: Evidence) -> Reason:
     """Whether checking is nearly free, since the weights are moved once either way."""
-    cost = lab.row_cost(evidence.points(ExperimentName.ROWS))
+    cost = conclusions.row_cost(evidence.points(ExperimentName.ROWS))
     if cost is None:
-        return Reason(Side.FOR, Sentence("advise.said.memory"), ExperimentName.ROWS)
+        return Reason(Stance.FOR, Sentence("advise.said.memory"), ExperimentName.ROWS)
     one, more, rows, clear = cost
-    side = Side.FOR if more <= CHEAP * one else Side.UNCLEAR
+    stance = Stance.FOR if more <= CHEAP * one else Stance.UNCLEAR
     values = {"guesses": rows - 1, "cost": times(more / one)}
-    key = f"advise.why.memory.{side.value}" if clear else "advise.why.memory.for.same"
+    key = f"advise.why.memory.{stance.value}" if clear else "advise.why.memory.for.same"
     return Reason(
-        side if clear else Side.FOR, Sentence(key, values), ExperimentName.ROWS, ExperimentName.ROWS in evidence.own
+        stance if clear else Stance.FOR, Sentence(key, values), ExperimentName.ROWS, ExperimentName.ROWS in evidence.own
     )
 
 
 def by_text(answers: Answers, evidence: Evidence) -> Reason | None:
     """How well such text can be guessed; None where that was not measured, for then nobody knows."""
-    here = lab.kinds(evidence.points(ExperimentName.TEXT)).get(answers.kind.value)
+    here = conclusions.kinds(evidence.points(ExperimentName.TEXT)).get(answers.kind.value)
     if here is None:
         return None
-    side = Side.FOR if here.pays else Side.AGAINST if here.clear else Side.UNCLEAR
+    stance = Stance.FOR if here.pays else Stance.AGAINST if here.clear else Stance.UNCLEAR
     values = {"kind": Word(f"lab.series.{answers.kind.value}"), "gain": times(here.y)}
     return Reason(
-        side,
-        Sentence(f"advise.why.text.{side.value}", values),
+        stance,
+        Sentence(f"advise.why.text.{stance.value}", values),
         ExperimentName.TEXT,
         ExperimentName.TEXT in evidence.own,
     )
 
 
-def _between(found: Sequence[Gain], x: float) -> Gain | None:
+def _between(curve: Sequence[Gain], x: float) -> Gain | None:
     """The gain at x: measured there, or on a straight line between its neighbours by the logarithm of x; the nearest beyond the ends."""
-    if not found:
+    if not curve:
         return None
-    if x <= found[0].x or len(found) == 1:
-        return found[0]
-    for before, after in pairwise(found):
+    if x <= curve[0].x or len(curve) == 1:
+        return curve[0]
+    for before, after in pairwise(curve):
         if x <= after.x:
             share = log(x / before.x) / log(after.x / before.x)
             y, low, high = (
@@ -305,7 +313,7 @@ def _between(found: Sequence[Gain], x: float) -> Gain | None:
                 for a, b in ((before.y, after.y), (before.low, after.low), (before.high, after.high))
             )
             return Gain(x, y, low, high)
-    return found[-1]
+    return curve[-1]
 
 
 # ---- the same on a server
@@ -315,7 +323,7 @@ def commands(answers: Answers, evidence: Evidence, verdict: Verdict) -> tuple[Co
     """vLLM's command lines: plain where nothing is to be gained, else with the drafters that there is memory for."""
     if verdict is Verdict.NO:
         return (Command("none", f"vllm serve {MODEL}"),)
-    best = lab.best_k(evidence.points(ExperimentName.K), _SERIES_OF_K.get(answers.kind, TextKind.CHAT))
+    best = conclusions.best_k(evidence.points(ExperimentName.K), _SERIES_OF_K.get(answers.kind, TextKind.CHAT))
     k = best[0] if best else USUAL_K
     ngram = Command("ngram", _serve(method="ngram", num_speculative_tokens=k, prompt_lookup_min=2, prompt_lookup_max=4))
     head = Command("head", _serve(method="eagle3", model=HEAD, num_speculative_tokens=k))

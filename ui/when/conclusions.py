@@ -90,8 +90,8 @@ def names(points: Sequence[Point]) -> list[str]:
 
 
 def extra(point: Point, name: str) -> float | None:
-    found = dict(point.extra).get(name)
-    return found if found is not None and isfinite(found) else None
+    value = dict(point.extra).get(name)
+    return value if value is not None and isfinite(value) else None
 
 
 def word(name: str) -> Word | str:
@@ -129,13 +129,13 @@ def gain(point: Point) -> Gain:
 def gains(points: Sequence[Point], name: str) -> list[Gain]:
     """That series against the plain one, wherever both were measured; the worst of one against the best of the other."""
     plain = {point.x: point for point in series(points, PLAIN) if point.y > 0}
-    found = []
+    curve = []
     for point in series(points, name):
         if (base := plain.get(point.x)) is not None:
             low = (point.y if point.low is None else point.low) / (base.y if base.high is None else base.high)
             high = (point.y if point.high is None else point.high) / (base.y if base.low is None else base.low)
-            found.append(Gain(point.x, point.y / base.y, low, high))
-    return found
+            curve.append(Gain(point.x, point.y / base.y, low, high))
+    return curve
 
 
 def users(count: float) -> str:
@@ -143,9 +143,9 @@ def users(count: float) -> str:
     return f"{count:.1f}".removesuffix(".0") if count < 10 else f"{count:.0f}"
 
 
-def crossover(found: Sequence[Gain]) -> float | None:
+def crossover(curve: Sequence[Gain]) -> float | None:
     """Where the gain falls through 1 for good, between two measured x; None where it does not. On logarithmic axes a straight line."""
-    for before, after in reversed(list(pairwise(found))):
+    for before, after in reversed(list(pairwise(curve))):
         if before.y > 1 >= after.y:
             share = log(before.y) / (log(before.y) - log(after.y)) if after.y > 0 else 1.0
             return exp(log(before.x) + share * (log(after.x) - log(before.x)))
@@ -160,11 +160,11 @@ def guessing(points: Sequence[Point]) -> str:
 
 def _rate(points: Sequence[Point]) -> tuple[Sentence, ...]:
     name = guessing(points)
-    found = gains(points, name)
-    if not found:
+    curve = gains(points, name)
+    if not curve:
         return ()
-    first, last = found[0], found[-1]
-    spoken = {"first": whole(first.x), "last": whole(last.x), "gain": times(first.y), "loss": times(last.y)}
+    first, last = curve[0], curve[-1]
+    values = {"first": whole(first.x), "last": whole(last.x), "gain": times(first.y), "loss": times(last.y)}
     at = {x: {point.series: point for point in points if point.x == x} for x in (first.x, last.x)}
     totals = Sentence(
         "lab.rate.totals",
@@ -173,24 +173,24 @@ def _rate(points: Sequence[Point]) -> tuple[Sentence, ...]:
         | {f"spec_{place}": speed(at[x][name].y) for place, x in (("first", first.x), ("last", last.x))}
         | {"each_plain": speed(at[last.x][PLAIN].y / last.x), "each_spec": speed(at[last.x][name].y / last.x)},
     )
-    return Sentence(_rate_key(found), spoken | _rate_where(found)), totals
+    return Sentence(_rate_key(curve), values | _rate_where(curve)), totals
 
 
-def _rate_key(found: Sequence[Gain]) -> str:
-    if not any(one.clear for one in found):
+def _rate_key(curve: Sequence[Gain]) -> str:
+    if not any(one.clear for one in curve):
         return "lab.rate.unclear"
-    if not any(one.pays for one in found):
+    if not any(one.pays for one in curve):
         return "lab.rate.never"
-    if found[-1].pays:
+    if curve[-1].pays:
         return "lab.rate.always"
-    return "lab.rate.crossover" if found[-1].clear and crossover(found) is not None else "lab.rate.fades"
+    return "lab.rate.crossover" if curve[-1].clear and crossover(curve) is not None else "lab.rate.fades"
 
 
-def _rate_where(found: Sequence[Gain]) -> dict[str, object]:
-    key = _rate_key(found)
+def _rate_where(curve: Sequence[Gain]) -> dict[str, object]:
+    key = _rate_key(curve)
     if key == "lab.rate.crossover":
-        return {"users": users(crossover(found) or 0.0)}
-    return {"users": whole(max(one.x for one in found if one.pays))} if key == "lab.rate.fades" else {}
+        return {"users": users(crossover(curve) or 0.0)}
+    return {"users": whole(max(one.x for one in curve if one.pays))} if key == "lab.rate.fades" else {}
 
 
 # ---- how long the reply
@@ -203,51 +203,51 @@ def ttft_s(points: Sequence[Point]) -> tuple[float, float] | None:
 
 
 def _length(points: Sequence[Point]) -> tuple[Sentence, ...]:
-    found = [gain(point) for name in names(points) for point in series(points, name)]
-    if not found:
+    curve = [gain(point) for name in names(points) for point in series(points, name)]
+    if not curve:
         return ()
-    first, last = found[0], found[-1]
+    first, last = curve[0], curve[-1]
     at = {"first": whole(first.x), "last": whole(last.x), "few": times(first.y), "many": times(last.y)}
     key = (
         "grows" if last.pays and last.y > first.high else "pays" if last.pays else "slower" if last.clear else "unclear"
     )
-    said = Sentence(f"lab.length.{key}", at)
+    sentence = Sentence(f"lab.length.{key}", at)
     if (both := ttft_s(points)) is None:
-        return (said,)
+        return (sentence,)
     change = both[1] / both[0] - 1
     same = abs(change) <= SAME_TTFT
     values = {"plain": ms(both[0]), "spec": ms(both[1]), "change": f"{change * 100:+.1f} %"}
-    return Sentence("lab.length.ttft.same" if same else "lab.length.ttft.other", values), said
+    return Sentence("lab.length.ttft.same" if same else "lab.length.ttft.other", values), sentence
 
 
 # ---- how many guesses
 
 
-def measured(points: Sequence[Point]) -> list[str]:
+def measured_series(points: Sequence[Point]) -> list[str]:
     """The series that are not worked out."""
     return [name for name in names(points) if name != PREDICTED]
 
 
 def best_k(points: Sequence[Point], name: str) -> tuple[int, float, tuple[int, ...]] | None:
     """(K, speed-up, other K that repeats cannot tell from it) of the fastest that was measured."""
-    found = [gain(point) for point in series(points, name)]
-    if not found:
+    curve = [gain(point) for point in series(points, name)]
+    if not curve:
         return None
-    best = max(found, key=lambda one: one.y)
-    return round(best.x), best.y, tuple(round(one.x) for one in found if one is not best and one.high >= best.low)
+    best = max(curve, key=lambda one: one.y)
+    return round(best.x), best.y, tuple(round(one.x) for one in curve if one is not best and one.high >= best.low)
 
 
 def _k(points: Sequence[Point]) -> tuple[Sentence, ...]:
     parts = []
-    for name in measured(points):
+    for name in measured_series(points):
         if (best := best_k(points, name)) is not None:
             k, y, others = best
             values = {"kind": word(name), "k": k, "gain": times(y), "others": ", ".join(map(str, others))}
             parts.append(Sentence("lab.k.part.others" if others else "lab.k.part", values))
     if not parts:
         return ()
-    said = Sentence("lab.k.best", {"parts": tuple(parts)})
-    return (said, *_formula(points))
+    sentence = Sentence("lab.k.best", {"parts": tuple(parts)})
+    return (sentence, *_formula(points))
 
 
 def _best(by_x: Mapping[float, float]) -> float:
@@ -256,12 +256,14 @@ def _best(by_x: Mapping[float, float]) -> float:
 
 def _formula(points: Sequence[Point]) -> tuple[Sentence, ...]:
     """What was predicted against the mean of what was measured."""
-    wanted = {point.x: point.y for point in series(points, PREDICTED) if point.y > 0}
-    found = {x: fmean(some) for x in wanted if (some := [p.y for p in points if p.x == x and p.series != PREDICTED])}
-    if not found:
+    prediction = {point.x: point.y for point in series(points, PREDICTED) if point.y > 0}
+    means = {
+        x: fmean(some) for x in prediction if (some := [p.y for p in points if p.x == x and p.series != PREDICTED])
+    }
+    if not means:
         return ()
-    error = fmean(abs(found[x] / wanted[x] - 1) for x in found)
-    values = {"k": round(_best(wanted)), "mean": round(_best(found)),
+    error = fmean(abs(means[x] / prediction[x] - 1) for x in means)
+    values = {"k": round(_best(prediction)), "mean": round(_best(means)),
               "error": percent(error)}  # fmt: skip
     return (Sentence("lab.k.formula", values),)
 
@@ -272,10 +274,10 @@ def _formula(points: Sequence[Point]) -> tuple[Sentence, ...]:
 def _temperature(points: Sequence[Point]) -> tuple[Sentence, ...]:
     alphas, speeds = [], []
     for name in names(points):
-        found = series(points, name)
-        if len(found) < 2:
+        line = series(points, name)
+        if len(line) < 2:
             continue
-        first, last = found[0], found[-1]
+        first, last = line[0], line[-1]
         values = {
             "rule": word(name),
             "cold": f"{first.x:g}",
@@ -291,8 +293,8 @@ def _temperature(points: Sequence[Point]) -> tuple[Sentence, ...]:
             )
     if not alphas:
         return ()
-    said = Sentence("lab.temperature.all", {"parts": tuple(alphas)})
-    return (said, Sentence("lab.temperature.speeds", {"parts": tuple(speeds)})) if speeds else (said,)
+    sentence = Sentence("lab.temperature.all", {"parts": tuple(alphas)})
+    return (sentence, Sentence("lab.temperature.speeds", {"parts": tuple(speeds)})) if speeds else (sentence,)
 
 
 def _change(first: Point, last: Point) -> str:
@@ -305,34 +307,34 @@ def _change(first: Point, last: Point) -> str:
 
 def kinds(points: Sequence[Point]) -> dict[str, Gain]:
     """Each kind of text with its speed-up, the fastest first."""
-    found = {point.series: gain(point) for point in points if isfinite(point.y)}
-    return dict(sorted(found.items(), key=lambda entry: -entry[1].y))
+    by_kind = {point.series: gain(point) for point in points if isfinite(point.y)}
+    return dict(sorted(by_kind.items(), key=lambda entry: -entry[1].y))
 
 
 def _text(points: Sequence[Point]) -> tuple[Sentence, ...]:
-    found = kinds(points)
-    if not found:
+    by_kind = kinds(points)
+    if not by_kind:
         return ()
     alphas = {point.series: extra(point, "alpha") for point in points}
 
     def part(name: str) -> Sentence:
-        alpha, values = alphas[name], {"kind": word(name), "gain": times(found[name].y)}
+        alpha, values = alphas[name], {"kind": word(name), "gain": times(by_kind[name].y)}
         if alpha is None:
             return Sentence("lab.text.part", values)
         return Sentence("lab.text.part.alpha", values | {"alpha": percent(alpha)})
 
-    best, worst = next(iter(found)), list(found)[-1]
+    best, worst = next(iter(by_kind)), list(by_kind)[-1]
     if best == worst:
         return (Sentence("lab.text.one", {"part": part(best)}),)
-    apart = found[best].low > found[worst].high
-    said = Sentence("lab.text.best" if apart else "lab.text.alike", {"best": part(best), "worst": part(worst)})
-    slower = tuple(word(name) for name, one in found.items() if one.high < 1)
-    unclear = tuple(word(name) for name, one in found.items() if not one.clear)
+    apart = by_kind[best].low > by_kind[worst].high
+    sentence = Sentence("lab.text.best" if apart else "lab.text.alike", {"best": part(best), "worst": part(worst)})
+    slower = tuple(word(name) for name, one in by_kind.items() if one.high < 1)
+    unclear = tuple(word(name) for name, one in by_kind.items() if not one.clear)
     if slower:
-        return said, Sentence("lab.text.slower", {"kinds": slower})
+        return sentence, Sentence("lab.text.slower", {"kinds": slower})
     if unclear:
-        return said, Sentence("lab.text.unclear", {"kinds": unclear})
-    return said, Sentence("lab.text.all", {"count": len(found)})
+        return sentence, Sentence("lab.text.unclear", {"kinds": unclear})
+    return sentence, Sentence("lab.text.all", {"count": len(by_kind)})
 
 
 # ---- what a forward costs
@@ -340,9 +342,9 @@ def _text(points: Sequence[Point]) -> tuple[Sentence, ...]:
 
 def knee(points: Sequence[Point]) -> float | None:
     """Rows from which arithmetic takes longer than reading the weights; None where that was not reached, or at once."""
-    found = [(p.x, compute / floor) for p in series(points, MEASURED)
+    ratios = [(p.x, compute / floor) for p in series(points, MEASURED)
              if (floor := extra(p, "floor_ms")) and (compute := extra(p, "compute_ms"))]  # fmt: skip
-    for (x, before), (next_x, after) in pairwise(found):
+    for (x, before), (next_x, after) in pairwise(ratios):
         if before < 1 <= after:
             return exp(log(x) + log(1 / before) / log(after / before) * log(next_x / x))
     return None
@@ -350,25 +352,25 @@ def knee(points: Sequence[Point]) -> float | None:
 
 def row_cost(points: Sequence[Point], rows: int = GUESSES + 1) -> tuple[float, float, int, bool] | None:
     """(ms over one row, ms over `rows` or the next number measured, that number, whether the latter is clearly longer)."""
-    found = series(points, MEASURED)
-    more = next((point for point in found if point.x >= rows), None)
-    if more is None or found[0].x != 1 or found[0].y <= 0:
+    passes = series(points, MEASURED)
+    more = next((point for point in passes if point.x >= rows), None)
+    if more is None or passes[0].x != 1 or passes[0].y <= 0:
         return None
-    longest, shortest = found[0].high or found[0].y, more.low or more.y
-    return found[0].y, more.y, round(more.x), shortest > longest
+    longest, shortest = passes[0].high or passes[0].y, more.low or more.y
+    return passes[0].y, more.y, round(more.x), shortest > longest
 
 
 def _rows(points: Sequence[Point]) -> tuple[Sentence, ...]:
     if (cost := row_cost(points)) is None:
         return ()
     one, more, rows, clear = cost
-    said = Sentence("lab.rows.cost" if clear else "lab.rows.same", {"rows": rows, "guesses": rows - 1, "one": f"{one:.1f}", "more": f"{more:.1f}",
+    sentence = Sentence("lab.rows.cost" if clear else "lab.rows.same", {"rows": rows, "guesses": rows - 1, "one": f"{one:.1f}", "more": f"{more:.1f}",
                                       "cost": times(more / one)})  # fmt: skip
     last = series(points, MEASURED)[-1]
     each = Sentence("lab.rows.each", {"rows": whole(last.x), "ms": f"{last.y / last.x:.2f}", "one": f"{one:.1f}"})
     if (at := knee(points)) is None:
-        return said, each
-    return said, Sentence("lab.rows.knee", {"rows": round(at), "floor": f"{extra(last, 'floor_ms') or 0:.1f}"})
+        return sentence, each
+    return sentence, Sentence("lab.rows.knee", {"rows": round(at), "floor": f"{extra(last, 'floor_ms') or 0:.1f}"})
 
 
 _CONCLUSIONS: Mapping[ExperimentName, Callable[[Sequence[Point]], tuple[Sentence, ...]]] = {

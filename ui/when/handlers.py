@@ -29,8 +29,7 @@ from ui.html.render import both
 from ui.jobs import CALM_UPDATE_S, GLANCE_S, HEARTBEAT_S
 from ui.sessions import Live, latest
 from ui.updates import Patch, with_version
-from ui.when import advisor
-from ui.when import page as when
+from ui.when import advisor, page
 from ui.when.advisor import Evidence
 
 log = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ CAPACITY = 200
 
 
 @dataclass(slots=True)
-class Visitor:
+class VisitorResults:
     """What is kept for somebody: results, and the keys of the latest runs that have ended."""
 
     results: dict[ExperimentName, Result] = field(default_factory=dict)
@@ -53,7 +52,7 @@ class Labs:
 
     def __init__(self, handlers: Handlers) -> None:
         self.handlers = handlers
-        self._visitors: OrderedDict[str, Visitor] = OrderedDict()
+        self._visitors: OrderedDict[str, VisitorResults] = OrderedDict()
         self._live: dict[str, tuple[str, Live]] = {}
 
     # -- an experiment -----------------------------------------------------------------------------------------------
@@ -64,28 +63,28 @@ class Labs:
         if not session or name is None:
             return
         if session in self._live:
-            yield _told(key, name, running=False, notice=both("lab.busy"))
+            yield _message(key, name, running=False, notice=both("lab.busy"))
             return
         live = Live()
         self._live[session] = key, live
         self.handlers.sessions.join(live)
         try:
-            yield _told(key, name, running=True, **_going(None))
+            yield _message(key, name, running=True, **_going(None))
             async for status in self.handlers.until_loaded(live):
-                yield _told(key, name, running=True, notice=render.loading_notice(status, pending=True))
+                yield _message(key, name, running=True, notice=render.loading_notice(status, pending=True))
             if live.stopped:
-                yield _told(key, name, running=False, notice=both("lab.cancelled"))
+                yield _message(key, name, running=False, notice=both("lab.cancelled"))
                 return
             try:
                 reports = await self._ask(live, name, wish.get("prompt"))
             except EngineError as refusal:
-                yield _told(key, name, running=False, notice=_refusal(refusal))
+                yield _message(key, name, running=False, notice=_refusal(refusal))
                 return
             async for message in self._follow(live, reports, session, key, name):
                 yield message
         except Exception:  # a mistake of ours must not leave the page waiting
             log.exception("an experiment failed")
-            yield _told(key, name, running=False, notice=both("lab.bug"))
+            yield _message(key, name, running=False, notice=both("lab.bug"))
         finally:
             # Runs however the generator ends, also when Gradio closes it because the page has gone.
             self.handlers.sessions.end("", live)
@@ -93,7 +92,7 @@ class Labs:
             self._visitor(session).over.append(key)
 
     async def _ask(self, live: Live, name: ExperimentName, prompt: object) -> Reports:
-        own = readable(prompt)[: when.MAX_PROMPT] if name is when.PROMPTED else ""
+        own = readable(prompt)[: page.MAX_PROMPT] if name is page.PROMPTED else ""
         lab = self.handlers.lab
         return await self.handlers.ask(live, lambda: lab.experiment(name, prompts=(own,) if own else ()))
 
@@ -101,38 +100,38 @@ class Labs:
         self, live: Live, reports: Reports, session: str, key: str, name: ExperimentName
     ) -> AsyncGenerator[Patch, None]:
         """Messages until it has ended; in between not too often, since each takes the processor from what is measured."""
-        told = 0.0
+        last_sent_s = 0.0
         latest: Report | None = None
         while not reports.done:
             fresh = reports.take(0)
             latest = fresh[-1] if fresh else latest
-            waited = time.monotonic() - told
-            if reports.done or (fresh and waited > CALM_UPDATE_S) or waited > HEARTBEAT_S:
+            waited_s = time.monotonic() - last_sent_s
+            if reports.done or (fresh and waited_s > CALM_UPDATE_S) or waited_s > HEARTBEAT_S:
                 live.started = live.started or latest is not None
-                yield self._said(session, key, name, latest)
-                told = time.monotonic()
+                yield self._message_of(session, key, name, latest)
+                last_sent_s = time.monotonic()
             await asyncio.sleep(GLANCE_S)
 
-    def _said(self, session: str, key: str, name: ExperimentName, report: Report | None) -> Patch:
+    def _message_of(self, session: str, key: str, name: ExperimentName, report: Report | None) -> Patch:
         if isinstance(report, Failed):
-            return _told(key, name, running=False, notice=both("lab.failed", message=report.message))
+            return _message(key, name, running=False, notice=both("lab.failed", message=report.message))
         if not isinstance(report, Result):
-            partial = {"shown": when.so_far(name, report)} if report is not None and report.points else {}
-            return _told(key, name, running=True, notice="", **_going(report), **partial)
+            partial = {"shown": page.so_far(name, report)} if report is not None and report.points else {}
+            return _message(key, name, running=True, notice="", **_going(report), **partial)
         if report.cancelled:
-            return _told(key, name, running=False, notice=both("lab.cancelled"))
+            return _message(key, name, running=False, notice=both("lab.cancelled"))
         self._visitor(session).results[name] = report
-        return _told(key, name, running=False, notice="", shown=when.shown(report, own=True))
+        return _message(key, name, running=False, notice="", shown=page.result_patch(report, own=True))
 
-    def _visitor(self, session: str) -> Visitor:
-        return latest(self._visitors, session, Visitor, CAPACITY)
+    def _visitor(self, session: str) -> VisitorResults:
+        return latest(self._visitors, session, VisitorResults, CAPACITY)
 
     # -- results and advice ------------------------------------------------------------------------------------------
 
     def evidence(self, session: str) -> Evidence:
         """The visitor's own results, and the reference machine's where there are none."""
         own = self._visitors[session].results if session in self._visitors else {}
-        return Evidence({**when.reference(), **own}, frozenset(own))
+        return Evidence({**page.reference(), **own}, frozenset(own))
 
     async def ask(self, what: str, args: Mapping[str, Any]) -> Patch | None:
         """What the page asks; None where there is nothing to say."""
@@ -151,42 +150,44 @@ class Labs:
 
     def _results(self, session: str) -> dict[str, Any]:
         evidence = self.evidence(session)
-        shown = {name.value: when.shown(result, name in evidence.own) for name, result in evidence.results.items()}
+        experiments = {
+            name.value: page.result_patch(result, name in evidence.own) for name, result in evidence.results.items()
+        }
         running = self._live[session][0] if session in self._live else ""
         over = list(self._visitors[session].over) if session in self._visitors else []
-        return {"experiments": shown, "running": running, "over": over, "about": self._about()}
+        return {"experiments": experiments, "running": running, "over": over, "about": self._about()}
 
     def _about(self) -> dict[str, str]:
         """How long each experiment takes here, where the engine knows."""
         try:
-            return {spec.name.value: when.about(spec.seconds) for spec in self.handlers.lab.experiments()}
+            return {spec.name.value: page.about(spec.seconds) for spec in self.handlers.lab.experiments()}
         except NotReady:
             return {}
 
     def _advice(self, session: str, args: Mapping[str, Any]) -> dict[str, str]:
-        said = args.get("answers")
-        answers, evidence = when.answers(said if isinstance(said, dict) else {}), self.evidence(session)
+        form = args.get("answers")
+        answers, evidence = page.answers(form if isinstance(form, dict) else {}), self.evidence(session)
         return {
-            "html": when.advice(advisor.advise(answers, evidence)),
-            "rules": when.rules(advisor.rules(answers, evidence)),
+            "html": page.advice(advisor.advise(answers, evidence)),
+            "rules": page.rules(advisor.rules(answers, evidence)),
         }
 
 
-def _text(said: object) -> str:
-    return said[:MAX_KEY] if isinstance(said, str) else ""
+def _text(value: object) -> str:
+    return value[:MAX_KEY] if isinstance(value, str) else ""
 
 
-def _name(said: object) -> ExperimentName | None:
-    return next((name for name in ExperimentName if name.value == said), None)
+def _name(value: object) -> ExperimentName | None:
+    return next((name for name in ExperimentName if name.value == value), None)
 
 
-def _told(key: str, name: ExperimentName, **said: object) -> Patch:
-    return with_version({"lab": {"key": key, "name": name.value} | said})
+def _message(key: str, name: ExperimentName, **fields: object) -> Patch:
+    return with_version({"lab": {"key": key, "name": name.value} | fields})
 
 
 def _going(report: Step | None) -> dict[str, Any]:
     how_far = {} if report is None else {"done": report.done, "total": report.total}
-    return how_far | {"progress": when.progress(report)}
+    return how_far | {"progress": page.progress(report)}
 
 
 def _refusal(refusal: EngineError) -> str:
@@ -210,13 +211,13 @@ def table(result: Result) -> str:
     """A line for each point; every extra has a column, the machine and the date are on each line (CSV as in RFC 4180)."""
     extras = list(dict.fromkeys(name for point in result.points for name, _ in point.extra))
     spec = next(spec for spec in DEFAULTS if spec.name is result.name)
-    made = "; ".join(value for _, value in result.machine)
+    machine = "; ".join(value for _, value in result.machine)
     head = ["experiment", "series", "x", "x_unit", "y", "y_unit", "n", "low", "high", *extras, "made", "machine"]
-    written = io.StringIO()
-    writer = csv.writer(written)
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
     writer.writerow(head)
     for point in result.points:
-        found = dict(point.extra)
+        extra = dict(point.extra)
         low, high = ("" if side is None else side for side in (point.low, point.high))
         values = [
             point.x,
@@ -226,7 +227,7 @@ def table(result: Result) -> str:
             point.n,
             low,
             high,
-            *(found.get(name, "") for name in extras),
+            *(extra.get(name, "") for name in extras),
         ]
-        writer.writerow([result.name.value, str(point.series), *values, result.made, made])
-    return written.getvalue()
+        writer.writerow([result.name.value, str(point.series), *values, result.made, machine])
+    return buffer.getvalue()

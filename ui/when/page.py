@@ -17,9 +17,7 @@ from engine.lab import ExperimentName, Result, Step, records
 from ui.charts.reply import table
 from ui.eta import time_left
 from ui.html.render import both, copy_button, named, translate
-from ui.when import advisor
-from ui.when import charts as lab_charts
-from ui.when import conclusions as lab
+from ui.when import advisor, charts, conclusions
 from ui.when.advisor import KINDS, Advice, Answers, Evidence, Goal, Reason, Rule
 
 log = logging.getLogger(__name__)
@@ -99,47 +97,47 @@ def _form(answers: Answers) -> str:
     return f'<form class="advise-form" data-part="advise-form">{"".join(fields)}</form>'
 
 
-def _choice(field: str, options: list[tuple[str, str]], chosen: str) -> str:
-    shown = "".join(
-        f'<label class="pick"><input type="radio" name="{field}" value="{value}"{" checked" if value == chosen else ""}>'
+def _choice(field: str, options: list[tuple[str, str]], choice: str) -> str:
+    labels = "".join(
+        f'<label class="pick"><input type="radio" name="{field}" value="{value}"{" checked" if value == choice else ""}>'
         f"<span>{words}</span></label>"
         for value, words in options
     )
-    return f'<fieldset><legend>{both(f"advise.{field}")}</legend><div class="picks">{shown}</div></fieldset>'
+    return f'<fieldset><legend>{both(f"advise.{field}")}</legend><div class="picks">{labels}</div></fieldset>'
 
 
-def answers(said: Mapping[str, Any]) -> Answers:
+def answers(form: Mapping[str, Any]) -> Answers:
     """What the form says; what it cannot have said is as usual."""
     usual = Answers()
-    tokens, users = (_one_of(said.get(field), some) for field, some in (("tokens", TOKENS), ("users", USERS)))
+    tokens, users = (_one_of(form.get(field), some) for field, some in (("tokens", TOKENS), ("users", USERS)))
     return Answers(
         tokens or usual.tokens,
         users or usual.users,
-        next((goal for goal in Goal if goal.value == said.get("goal")), usual.goal),
-        said.get("busy") == "yes",
-        said.get("memory") != "no",
-        next((kind for kind in KINDS if kind.value == said.get("kind")), usual.kind),
+        next((goal for goal in Goal if goal.value == form.get("goal")), usual.goal),
+        form.get("busy") == "yes",
+        form.get("memory") != "no",
+        next((kind for kind in KINDS if kind.value == form.get("kind")), usual.kind),
     )
 
 
-def _one_of(said: object, numbers: tuple[int, ...]) -> int | None:
-    return next((number for number in numbers if str(number) == said), None)
+def _one_of(value: object, numbers: tuple[int, ...]) -> int | None:
+    return next((number for number in numbers if str(number) == value), None)
 
 
-def advice(found: Advice) -> str:
+def advice(result: Advice) -> str:
     """The verdict, why, and the command lines."""
     reasons = "".join(
-        f'<li class="{reason.side.value}"><b>{both(f"advise.side.{reason.side.value}")}</b> '
+        f'<li class="{reason.stance.value}"><b>{both(f"advise.side.{reason.stance.value}")}</b> '
         f"<span>{reason.sentence.html()} {_from(reason)}</span></li>"
-        for reason in found.reasons
+        for reason in result.reasons
     )
     lines = "".join(
         f'<p class="acts which"><span>{both(f"advise.command.{command.drafter}")}</span>{copy_button("copy-command")}</p>'
         f'<pre tabindex="0"><code>{escape(command.line)}</code></pre>'
-        for command in found.commands
+        for command in result.commands
     )
     return (
-        f'<h4 class="unseen">{both("advise.verdict")}</h4><p class="decision {found.verdict.value}">{both(f"advise.verdict.{found.verdict.value}")}</p>'
+        f'<h4 class="unseen">{both("advise.verdict")}</h4><p class="decision {result.verdict.value}">{both(f"advise.verdict.{result.verdict.value}")}</p>'
         f'<ul class="reasons">{reasons}</ul><h4>{both("advise.command")}</h4>{lines}<p class="lead">{both("advise.command.note")}</p>'
     )
 
@@ -162,15 +160,15 @@ def _jump(name: ExperimentName) -> str:
     )
 
 
-def rules(found: tuple[Rule, ...]) -> str:
+def rules(table_rules: tuple[Rule, ...]) -> str:
     """The article's table with what was measured beside each row."""
     rows = []
-    for rule in found:
+    for rule in table_rules:
         situation = both(f"advise.rule.{rule.name}")
         if rule.applies:
             situation = f'<b>{situation}</b><span class="unseen"> ({both("advise.rule.applies")})</span>'
-        said = f'<span class="{"yes" if rule.speculate else "no"}">{both("advise.yes" if rule.speculate else "advise.no")}</span>'
-        rows.append((situation, said, f"{rule.reason.sentence.html()} {_from(rule.reason)}"))
+        verdict = f'<span class="{"yes" if rule.speculate else "no"}">{both("advise.yes" if rule.speculate else "advise.no")}</span>'
+        rows.append((situation, verdict, f"{rule.reason.sentence.html()} {_from(rule.reason)}"))
     heads = [both("advise.rules.said"), both("advise.rules.here")]
     return table("advise.rules.table", ("advise.rules.situation",), rows, heads)
 
@@ -179,11 +177,11 @@ def rules(found: tuple[Rule, ...]) -> str:
 
 
 def _experiment(name: ExperimentName, result: Result | None) -> str:
-    found = None if result is None else shown(result, own=False)
-    numbers = {} if found is None else {chart: made["html"] for chart, made in found["charts"].items()}
+    content = None if result is None else result_patch(result, own=False)
+    numbers = {} if content is None else {chart: drawing["html"] for chart, drawing in content["charts"].items()}
     acts = "".join(
-        f'<button type="button" class="act{more}" data-action="{action}"{hidden}>{both(key)}</button>'
-        for action, key, more, hidden in (("lab-run", "lab.run", " go", ""), ("lab-stop", "lab.cancel", "", " hidden"))
+        f'<button type="button" class="act{more}" data-action="{action}"{state}>{both(key)}</button>'
+        for action, key, more, state in (("lab-run", "lab.run", " go", ""), ("lab-stop", "lab.cancel", "", " hidden"))
     )
     prompt = (
         f'<label class="own"><span>{both("lab.prompt")}</span><textarea rows="2" maxlength="{MAX_PROMPT}" dir="auto" data-part="lab-prompt"></textarea></label>'
@@ -196,28 +194,34 @@ def _experiment(name: ExperimentName, result: Result | None) -> str:
         f'<p class="runs">{acts}<span class="about" data-slot="seconds"></span></p>'
         f'<div class="going" data-slot="going" hidden><progress aria-label="{named("lab.running")}" data-slot="bar"></progress>'
         f'<p data-slot="left"></p></div><div class="notice" role="status" data-slot="notice"></div>'
-        f'<div class="found"><p class="source" data-slot="source">{found["source"] if found else both("lab.missing")}</p>'
-        f'<div class="says" role="status" data-slot="says">{found["says"] if found else ""}</div>'
-        f'{lab_charts.section(name, numbers)}<p class="acts saves" data-slot="saves"{"" if found else " hidden"}>'
+        f'<div class="found"><p class="source" data-slot="source">{content["source"] if content else both("lab.missing")}</p>'
+        f'<div class="says" role="status" data-slot="says">{content["says"] if content else ""}</div>'
+        f'{charts.section(name, numbers)}<p class="acts saves" data-slot="saves"{"" if content else " hidden"}>'
         f'<button type="button" data-action="lab-save" data-form="csv">{both("lab.csv")}</button>'
         f'<button type="button" data-action="lab-save" data-form="json">{both("lab.json")}</button></p></div></section>'
     )
 
 
-def shown(result: Result, own: bool) -> dict[str, Any]:
+def result_patch(result: Result, own: bool) -> dict[str, Any]:
     """A result as the page takes it: where it is from, what it came to, its charts; version: which result it is."""
-    said = "".join(f"<p>{sentence.html()}</p>" for sentence in lab.conclusion(result))
+    sentences = "".join(f"<p>{sentence.html()}</p>" for sentence in conclusions.conclusion(result))
     label = f"<b>{both('lab.own' if own else 'lab.reference')}</b>"
     return {
-        "version": f"{result.made} {own}", "own": own, "source": f"{label}: {_source(result)}", "says": said,
-        "charts": lab_charts.charts(result),
+        "version": f"{result.made} {own}", "own": own, "source": f"{label}: {_source(result)}", "says": sentences,
+        "charts": charts.charts(result),
     }  # fmt: skip
 
 
 def so_far(name: ExperimentName, step: Step) -> dict[str, Any]:
     """An experiment that runs: its points without a conclusion."""
-    drawn = lab_charts.charts(Result(name, step.points, (), "", 0.0))
-    return {"version": f"so far {step.done}", "own": True, "source": both("lab.partial"), "says": "", "charts": drawn}
+    drawings = charts.charts(Result(name, step.points, (), "", 0.0))
+    return {
+        "version": f"so far {step.done}",
+        "own": True,
+        "source": both("lab.partial"),
+        "says": "",
+        "charts": drawings,
+    }
 
 
 def _source(result: Result) -> str:
