@@ -146,7 +146,7 @@ def _chat(begins: str, script: Script, params: DecodingParams) -> Iterator[Item]
 
 def _recordings() -> Iterator[Item]:
     for name in trace_file.SHIPPED:
-        yield from _race(f"race/{name}", trace_file.shipped(name, "r"))
+        yield from _race(f"race/{name}", trace_file.load_shipped(name, "r"))
     about = {how: about_of(ENGINE.facts(), params, "") for how, params in PARAMS.items()}
     for name, text in {"same": "One two three. " * 9, "other": "One two four. " * 5}.items():
         lanes = [
@@ -160,7 +160,7 @@ def _recordings() -> Iterator[Item]:
 
 def _race(begins: str, recording: Recording) -> Iterator[Item]:
     counts = {lane.name: len(lane.reply.blocks) // 2 for lane in recording.lanes}
-    yield f"{begins}/shown", races.shown(recording)
+    yield f"{begins}/shown", races.recording_patch(recording)
     for name, one in (("whole", recording), ("half", recording.upto(counts))):
         yield f"{begins}/{name}/verdict", [verdict.verdict(one), verdict.verdict(one, again=False)]
         yield f"{begins}/{name}/compared", verdict.comparison(one)
@@ -177,7 +177,7 @@ def _lab() -> Iterator[Item]:
     for name, result in (own | {f"reference {name}": one for name, one in when.reference().items()}).items():
         yield (
             f"lab/{name}/shown",
-            [when.shown(result, own=True), when.shown(replace(result, disturbed=True), own=False)],
+            [when.result_patch(result, own=True), when.result_patch(replace(result, disturbed=True), own=False)],
         )
         yield f"lab/{name}/files", [labs.file(result, form) for form in ("csv", "json")]
         reports = list(_steps(result))
@@ -206,7 +206,7 @@ def _models() -> Iterator[Item]:
                       "drafter": replace(facts, drafter_name="owner/small", drafter_device="cpu", note="")}.items():  # fmt: skip
         yield (
             f"models/in use/{name}",
-            [models.in_use(one), models.announced(one), models.called(one.target, one.drafter_name)],
+            [models.in_use(one), models.announcement(one), models.pair_name(one.target, one.drafter_name)],
         )
     for number, machine in enumerate(
         (None, Machine(free_mib=4000), Machine(free_mib=64_000, gpu_free_mib=24_000, gpu_name="GPU"))

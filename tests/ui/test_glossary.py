@@ -22,7 +22,7 @@ from ui.race import page_export, verdict
 from ui.race import viewer as watch
 from ui.race.viewer import TABS
 from ui.recording.recordings import Lane, LaneName, Recording, extend
-from ui.recording.trace_file import shipped
+from ui.recording.trace_file import load_shipped
 from ui.strings import LANGS, TEXT, text
 from ui.strings.glossary import BY_NAME, OF_FIGURE, TERMS, Term, figure, link
 from ui.when import charts as lab_charts
@@ -67,7 +67,7 @@ class Links(HTMLParser):
 
 
 def whole_page() -> str:
-    recording = shipped("chat", "r")
+    recording = load_shipped("chat", "r")
     return "".join(
         [
             _panel(),
@@ -145,7 +145,7 @@ def test_every_figure_of_a_lane_a_verdict_a_reply_and_a_chart_has_a_term() -> No
 
 
 def test_each_row_of_a_verdict_leads_to_its_term() -> None:
-    html = verdict.verdict(shipped("chat", "r"))
+    html = verdict.verdict(load_shipped("chat", "r"))
     heads = re.findall(r'<th scope="row">(.*?)</th>', html)
     assert heads and all("data-term" in head for head in heads)
 

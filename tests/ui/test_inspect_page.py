@@ -286,4 +286,4 @@ def forget() -> None:
 
     for store in gc.get_objects():
         if isinstance(store, Recordings):
-            store._kept.clear()
+            store._store.clear()

@@ -335,7 +335,7 @@ def test_a_mistake_of_ours_does_not_leave_the_page_waiting(engine: FakeEngine, m
     def broken(*_: object) -> str:
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr(module.lesson_tables, "tokens", broken)
+    monkeypatch.setattr(module.tables, "tokens", broken)
     assert taught(lessons(engine), "token")[-1]["notice"] == both("notice.bug")
 
 

@@ -122,7 +122,7 @@ def test_a_server_that_falls_silent(
         yield {}
 
     monkeypatch.setattr(module.Races, "_follow" if known else "race", broken if known else mute)
-    monkeypatch.setattr(module.Races, "_kept", lambda *_: None)
+    monkeypatch.setattr(module.Races, "_find", lambda *_: None)
     race = opened(visit(launch_page(engine, Options()) + "?tab=race"))  # both are left by this test as they are
     go(race)
     assert notice(race)

@@ -232,7 +232,7 @@ def test_the_recordings_that_come_with_the_app_need_no_model(engine: FakeEngine,
     assert all(lane["phase"] == "finished" for lane in recording["lanes"])
     block = next(i for i, (_, row) in enumerate(recording["lanes"][1]["blocks"]) if row.get("d"))
     assert look(made, "round", id=recording["id"], lane="speculative", block=block, piece=0)["html"]
-    made.recordings._kept.clear()
+    made.recordings._store.clear()
     assert look(made, "charts", id=recording["id"], upto={"plain": 5})["charts"]
     assert look(made, "file", id=recording["id"], form="page", lang="zh", number=1)["text"].startswith("<!")
 

@@ -12,7 +12,7 @@ from engine.config import DecodingParams
 from engine.events import Event, Finished, FinishReason
 from tests.fake_engine import Script, play
 from tests.ui.test_state import decodings, texts
-from ui.recording.recordings import Lane, LaneName, Recording, Recordings, closed, extend, of_turn, size
+from ui.recording.recordings import Lane, LaneName, Recording, Recordings, close, extend, of_turn, size
 from ui.state import About, Phase, Reply, Turn, advance
 
 GUESSING = DecodingParams(drafter="ngram", num_speculative_tokens=3)
@@ -71,13 +71,13 @@ def test_nothing_follows_the_end_of_a_lane() -> None:
 
 def test_what_was_broken_off_is_closed_as_stopped() -> None:
     recording = race().upto({"plain": 4, "speculative": 0})
-    ended = closed(recording)
-    assert not ended.running and closed(ended) == ended
+    ended = close(recording)
+    assert not ended.running and close(ended) == ended
     for lane, before in zip(ended.lanes, recording.lanes, strict=True):
         assert lane.reply.reason is FinishReason.CANCELLED and lane.reply.text == before.reply.text
         end = lane.reply.blocks[-1].event
         assert isinstance(end, Finished) and end.token_ids == before.reply.token_ids
-    assert closed(race()) == race()
+    assert close(race()) == race()
 
 
 def test_a_reply_of_a_chat_is_one_lane() -> None:

@@ -21,8 +21,8 @@ from tests.ui.test_recordings import race
 from tests.ui.test_saved import abouts
 from ui.examples import ASSETS
 from ui.recording import trace_file
-from ui.recording.recordings import Lane, LaneName, Recording, closed
-from ui.recording.trace_file import SHIPPED, Unreadable, dump, load, shipped
+from ui.recording.recordings import Lane, LaneName, Recording, close
+from ui.recording.trace_file import SHIPPED, Unreadable, dump, load, load_shipped
 from ui.state import Phase, Reply, advance
 from ui.strings import LANGS, TEXT, text
 
@@ -89,7 +89,7 @@ def test_every_recording_reads_back_as_it_was(recording: Recording) -> None:
     written = dump(recording)
     found = load(written, "r1")
     assert replace(found, lanes=()) == replace(recording, lanes=())
-    for lane, before in zip(found.lanes, closed(recording).lanes, strict=True):
+    for lane, before in zip(found.lanes, close(recording).lanes, strict=True):
         assert same(lane.reply.blocks, before.reply.blocks) and same(lane.reply.tally, before.reply.tally)
         assert lane.reply == advance(Reply(), [block.event for block in lane.reply.blocks])
     assert [lane.about for lane in found.lanes] == [lane.about for lane in recording.lanes]
@@ -250,7 +250,7 @@ def test_the_version_is_read_before_anything_else() -> None:
 def test_what_is_shipped_is_a_finished_race_with_a_title(name: str) -> None:
     if not (ASSETS / "traces" / f"{name}.json").exists():
         pytest.skip("this copy came without recordings")
-    recording = shipped(name, "mine")
+    recording = load_shipped(name, "mine")
     assert recording.id == "mine" and all(recording.title) and recording.date
     assert [lane.name for lane in recording.lanes] == ["plain", "speculative"]
     assert all(lane.about is not None and lane.reply.text for lane in recording.lanes)
@@ -259,7 +259,7 @@ def test_what_is_shipped_is_a_finished_race_with_a_title(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "../examples", "chat/../chat", "nothing"])
 def test_what_is_not_shipped_says_so(name: str) -> None:
     with pytest.raises(Unreadable) as caught:
-        shipped(name, "x")
+        load_shipped(name, "x")
     check_sentence(caught.value)
     assert "did not come with" in str(caught.value)
 

@@ -19,8 +19,8 @@ def entry(term: Term) -> str:
     key = f"term.{term.name}"
     formula = f"<code>{both(f'{key}.formula')}</code>" if f"{key}.formula" in TEXT else ""
     unit = both(f"term.unit.{term.unit}") if term.unit else ""
-    seen = " · ".join(f'<a href="?tab={tab}" data-tab-link="{tab}">{both(f"tab.{tab}")}</a>' for tab in term.seen)
-    facts = {"formula": formula, "unit": unit, "source": escape(term.source), "seen": seen}
+    places = " · ".join(f'<a href="?tab={tab}" data-tab-link="{tab}">{both(f"tab.{tab}")}</a>' for tab in term.seen)
+    facts = {"formula": formula, "unit": unit, "source": escape(term.source), "seen": places}
     rows = "".join(
         f"<div><dt>{both(f'learn.glossary.{name}')}</dt><dd>{html}</dd></div>" for name, html in facts.items() if html
     )

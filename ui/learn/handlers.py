@@ -23,9 +23,8 @@ from ui.examples import EXAMPLES
 from ui.html.render import both, disturbed, loading_notice
 from ui.inspect import inspector
 from ui.jobs import GLANCE_S, HEARTBEAT_S, refusal_notice
-from ui.learn import page as learn
-from ui.learn import tables as lesson_tables
-from ui.recording.recordings import Lane, LaneName, Recording, Recordings, closed, extend
+from ui.learn import page, tables
+from ui.recording.recordings import Lane, LaneName, Recording, Recordings, close, extend
 from ui.sessions import Live
 from ui.state import measured_window, prompt
 from ui.updates import Patch, with_version
@@ -33,21 +32,21 @@ from ui.updates import Patch, with_version
 log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
-Said = dict[str, Any]
+Fields = dict[str, Any]
 
 MAX_KEY = 100
-KEPT = 50
+CAPACITY = 50
 """Lessons whose latest message is kept, for pages that missed it."""
 
 TOKENS = 25
 """Of the first lesson: one comes with the prompt, the others from a pass each."""
 
 ROUNDS = 3
-LOOKED_INTO = DecodingParams(SamplingParams(0.8), num_speculative_tokens=3, rule=Rule.REJECTION, max_new_tokens=1 + 4 * ROUNDS,
+SENTENCE_PARAMS = DecodingParams(SamplingParams(0.8), num_speculative_tokens=3, rule=Rule.REJECTION, max_new_tokens=1 + 4 * ROUNDS,
                              probe_every=0, detail=Detail.FULL)  # fmt: skip
 """The reader's own sentence: warm enough that guesses are rejected, and no longer than it is looked into."""
 
-DRAFTED = 64
+DRAFTER_TOKENS = 64
 """Tokens that each drafter writes."""
 
 SKY = "Why is the sky blue?"
@@ -60,7 +59,7 @@ class Lessons:
         self.handlers = handlers
         self.recordings = Recordings()
         self._live: dict[str, Live] = {}
-        self._last: OrderedDict[str, Said] = OrderedDict()
+        self._last: OrderedDict[str, Fields] = OrderedDict()
 
     async def lesson(self, wish: Mapping[str, Any]) -> AsyncGenerator[Patch, None]:
         """wish: `name`, one of _LESSONS; `key`, made up by the page; and what the lesson's form says."""
@@ -71,30 +70,32 @@ class Lessons:
         self.handlers.sessions.join(live)
         try:
             async for status in self.handlers.until_loaded(live):
-                yield self._told(key, name, notice=loading_notice(status, pending=True), running=True)
-            yield self._told(key, name, notice="", running=True)
-            began = time.monotonic()
+                yield self._message(key, name, notice=loading_notice(status, pending=True), running=True)
+            yield self._message(key, name, notice="", running=True)
+            start_s = time.monotonic()
             if not live.stopped:
-                async for said in _LESSONS[name](self, live, wish):
-                    yield self._told(key, name, **{"running": True} | _left(said, time.monotonic() - began) | said)
-            yield self._told(key, name, running=False, **({"notice": both("learn.stopped")} if live.stopped else {}))
+                async for fields in _LESSONS[name](self, live, wish):
+                    yield self._message(
+                        key, name, **{"running": True} | _time_left(fields, time.monotonic() - start_s) | fields
+                    )
+            yield self._message(key, name, running=False, **({"notice": both("learn.stopped")} if live.stopped else {}))
         except EngineError as refusal:
-            yield self._told(key, name, notice=refusal_notice(refusal), running=False)
+            yield self._message(key, name, notice=refusal_notice(refusal), running=False)
         except Exception:  # a mistake of ours must not leave the page waiting
             log.exception("a lesson failed")
-            yield self._told(key, name, notice=both("notice.bug"), running=False)
+            yield self._message(key, name, notice=both("notice.bug"), running=False)
         finally:
             # Runs however the generator ends, also when Gradio closes it because the page has gone.
             self.handlers.sessions.end("", live)
             self._live.pop(key, None)
 
-    def _told(self, key: str, name: str, **said: object) -> Patch:
+    def _message(self, key: str, name: str, **fields: object) -> Patch:
         """What is new, kept together with what was said before: a page that missed something asks for it again."""
-        self._last[key] = self._last.get(key, {"key": key, "name": name}) | said
+        self._last[key] = self._last.get(key, {"key": key, "name": name}) | fields
         self._last.move_to_end(key)
-        while len(self._last) > KEPT:
+        while len(self._last) > CAPACITY:
             self._last.popitem(last=False)
-        return with_version({"lesson": {"key": key, "name": name} | said})
+        return with_version({"lesson": {"key": key, "name": name} | fields})
 
     async def ask(self, what: str, args: Mapping[str, Any]) -> Patch | None:
         """What the page asks besides; None where there is nothing to say."""
@@ -111,17 +112,17 @@ class Lessons:
 
     # -- lessons -----------------------------------------------------------------------------------------------------
 
-    async def _token(self, live: Live, wish: Mapping[str, Any]) -> AsyncGenerator[Said, None]:
+    async def _token(self, live: Live, wish: Mapping[str, Any]) -> AsyncGenerator[Fields, None]:
         """Plain decoding, pass by pass."""
         params = DecodingParams(drafter="none", num_speculative_tokens=0, max_new_tokens=TOKENS, probe_every=0)
-        async for recording in self._written(live, SKY, params):
+        async for recording in self._replies(live, SKY, params):
             blocks = recording.lanes[0].reply.blocks
             share = sum(len(block.pieces) for block in blocks) / TOKENS
-            html = lesson_tables.tokens(blocks)
+            html = tables.tokens(blocks)
             if html:
-                yield {"html": html + lesson_tables.here(recording.lanes[0].about), "share": share}
+                yield {"html": html + tables.here(recording.lanes[0].about), "share": share}
 
-    async def _bound(self, live: Live, wish: Mapping[str, Any]) -> AsyncGenerator[Said, None]:
+    async def _bound(self, live: Live, wish: Mapping[str, Any]) -> AsyncGenerator[Fields, None]:
         """Forward passes of more and more rows."""
         reports = await self.handlers.ask(live, lambda: self.handlers.lab.experiment(ExperimentName.ROWS))
         async for some in _items(reports):
@@ -129,23 +130,23 @@ class Lessons:
                 if isinstance(report, Failed):
                     yield {"notice": both("notice.failed", message=report.message)}
                 elif isinstance(report, Step):
-                    left = None if report.left_s is None else round(report.left_s)
+                    left_s = None if report.left_s is None else round(report.left_s)
                     share = report.done / max(1, report.total)
-                    shown = {"html": lesson_tables.passes(report.points)} if report.points else {}
-                    yield {"share": share, "left": left} | shown
+                    fields = {"html": tables.passes(report.points)} if report.points else {}
+                    yield {"share": share, "left": left_s} | fields
                 elif isinstance(report, Result) and report.points:
-                    yield {"html": learn.bound(report, reference=False)}
+                    yield {"html": page.bound(report, reference=False)}
                 elif isinstance(report, Result):
                     yield {"notice": both("learn.nothing")}
 
-    async def _verify(self, live: Live, wish: Mapping[str, Any]) -> AsyncGenerator[Said, None]:
+    async def _verify(self, live: Live, wish: Mapping[str, Any]) -> AsyncGenerator[Fields, None]:
         """A few rounds over the reader's sentence, to be looked into."""
         user = readable(wish.get("prompt"))
         if not user:
             yield {"notice": both("notice.empty")}
             return
         last: Recording | None = None
-        async for last in self._written(live, user, LOOKED_INTO):
+        async for last in self._replies(live, user, SENTENCE_PARAMS):
             rounds = len(_rounds(last))
             if rounds >= ROUNDS and live.work is not None:
                 live.work.cancel()
@@ -153,36 +154,36 @@ class Lessons:
         if last is None:
             return
         ends = _rounds(last)[:ROUNDS]
-        recording = closed(last.upto({LaneName.REPLY: ends[-1] + 1 if ends else 0}))
+        recording = close(last.upto({LaneName.REPLY: ends[-1] + 1 if ends else 0}))
         self.recordings.put(recording)
         place = _first_look(recording)
         if place is None:
             yield {"notice": both("learn.verify.unguessed")}
             return
         pane = inspector.pane(recording, LaneName.REPLY, *place) or ""
-        yield {"html": pane + lesson_tables.here(recording.lanes[0].about), "id": recording.id, "place": list(place)}
+        yield {"html": pane + tables.here(recording.lanes[0].about), "id": recording.id, "place": list(place)}
 
-    async def _drafters(self, live: Live, wish: Mapping[str, Any]) -> AsyncGenerator[Said, None]:
+    async def _drafters(self, live: Live, wish: Mapping[str, Any]) -> AsyncGenerator[Fields, None]:
         """Every drafter that there is, one after the other, on the same text; plain decoding first."""
-        said = wish.get("example")
-        example = EXAMPLES[said if isinstance(said, int) and 0 <= said < len(EXAMPLES) else 0]
+        index = wish.get("example")
+        example = EXAMPLES[index if isinstance(index, int) and 0 <= index < len(EXAMPLES) else 0]
         facts = self.handlers.facts()
         names = ["none", *(name for name in facts.drafters if name != "none")] if facts else []
-        found: list[lesson_tables.Drafting] = []
+        figures: list[tables.Drafting] = []
         for name in names:
-            params = DecodingParams(drafter=name, num_speculative_tokens=0 if name == "none" else 3, max_new_tokens=DRAFTED, probe_every=0)  # fmt: skip
+            params = DecodingParams(drafter=name, num_speculative_tokens=0 if name == "none" else 3, max_new_tokens=DRAFTER_TOKENS, probe_every=0)  # fmt: skip
             last: Recording | None = None
-            async for last in self._written(live, example.prompt, params):
-                written = last.lanes[0].reply.tally.tokens / DRAFTED
-                yield {"share": (len(found) + written) / len(names)}
+            async for last in self._replies(live, example.prompt, params):
+                share = last.lanes[0].reply.tally.tokens / DRAFTER_TOKENS
+                yield {"share": (len(figures) + share) / len(names)}
             if live.stopped or last is None:
                 break
-            found.append(lesson_tables.drafting(name, last.lanes[0].reply.tally.summary()))
-            whole = len(found) == len(names)
-            html = lesson_tables.drafters(found, example.name(), DRAFTED, whole)
-            yield {"html": html + lesson_tables.here(last.lanes[0].about), "share": len(found) / len(names)}
+            figures.append(tables.drafting(name, last.lanes[0].reply.tally.summary()))
+            whole = len(figures) == len(names)
+            html = tables.drafters(figures, example.name(), DRAFTER_TOKENS, whole)
+            yield {"html": html + tables.here(last.lanes[0].about), "share": len(figures) / len(names)}
 
-    async def _written(self, live: Live, user: str, params: DecodingParams) -> AsyncGenerator[Recording, None]:
+    async def _replies(self, live: Live, user: str, params: DecodingParams) -> AsyncGenerator[Recording, None]:
         """A reply as it grows. Raises EngineError."""
         messages: Sequence[Message] = prompt("", (), user)
         engine = self.handlers.engine
@@ -202,7 +203,7 @@ class Lessons:
     def _pane(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Another round, or another token of one. way: the round before (-1) or behind (1) that has something in it."""
         id_ = str(args.get("id", ""))
-        recording = learn.recording() if id_ == learn.RECORDED else self.recordings.find(id_)
+        recording = page.recording() if id_ == page.RECORDING_ID else self.recordings.find(id_)
         block, piece, way = args.get("block"), args.get("piece"), args.get("way")
         html = None
         if recording and isinstance(block, int) and isinstance(piece, int):
@@ -218,9 +219,9 @@ class Lessons:
         return point(measured_window(conversation.turns[-1].reply.tally, conversation.tally)[0])
 
 
-def _left(said: Said, spent_s: float) -> Said:
+def _time_left(fields: Fields, spent_s: float) -> Fields:
     """How many seconds it still takes if it goes on as it did, for what takes long enough that one asks."""
-    share = float(said.get("share", 0.0))
+    share = float(fields.get("share", 0.0))
     return {"left": round(spent_s * (1 - share) / share)} if spent_s > 1 and share > 0.05 else {}
 
 
@@ -233,8 +234,8 @@ def point(own: Summary) -> dict[str, float] | None:
     if plain is None or spec is None or tau is None or own.alpha is None or not own.mean_k or disturbed(own):
         return None
     rounds = own.drafted / own.mean_k  # those in which guessing rested are among them, a token each
-    written = (tau * own.spec_rounds + (rounds - own.spec_rounds)) / rounds
-    steps = written / spec * plain
+    tokens_per_round = (tau * own.spec_rounds + (rounds - own.spec_rounds)) / rounds
+    steps = tokens_per_round / spec * plain
     return {"alpha": own.alpha, "k": own.mean_k, "c": max(0.0, (steps - 1) / own.mean_k), "speedup": spec / plain}
 
 
@@ -245,11 +246,11 @@ def _rounds(recording: Recording) -> list[int]:
 
 def _first_look(recording: Recording) -> tuple[int, int] | None:
     """Block and piece to begin with: something rejected if there is any, else the first round with guesses."""
-    if found := learn.first_rejection(recording):
-        return found
+    if place := page.first_rejection(recording):
+        return place
     blocks = recording.lanes[0].reply.blocks
-    guessed = (i for i, block in enumerate(blocks) if isinstance(block.event, Round) and block.event.decisions)
-    first = next(guessed, None)
+    with_guesses = (i for i, block in enumerate(blocks) if isinstance(block.event, Round) and block.event.decisions)
+    first = next(with_guesses, None)
     return None if first is None else (first, 0)
 
 
@@ -262,16 +263,16 @@ def _neighbour(recording: Recording, block: int, way: int) -> int:
 
 async def _items(channel: Channel[Item]) -> AsyncGenerator[list[Item], None]:
     """What comes out of the engine, and [] at least every second, by which a page that has gone is noticed."""
-    told = time.monotonic()
+    last_s = time.monotonic()
     while not channel.done:
         some = channel.take(0)
-        if some or time.monotonic() - told > HEARTBEAT_S:
-            told = time.monotonic()
+        if some or time.monotonic() - last_s > HEARTBEAT_S:
+            last_s = time.monotonic()
             yield some
         await asyncio.sleep(GLANCE_S)
 
 
-_LESSONS: dict[str, Callable[[Lessons, Live, Mapping[str, Any]], AsyncGenerator[Said, None]]] = {
+_LESSONS: dict[str, Callable[[Lessons, Live, Mapping[str, Any]], AsyncGenerator[Fields, None]]] = {
     "token": Lessons._token,
     "bound": Lessons._bound,
     "verify": Lessons._verify,

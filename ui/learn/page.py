@@ -12,9 +12,7 @@ from engine.lab import ExperimentName, Result, records
 from ui.examples import EXAMPLES
 from ui.html.render import both, named
 from ui.inspect import inspector
-from ui.learn import glossary_page
-from ui.learn import play as learn_play
-from ui.learn import tables as lesson_tables
+from ui.learn import glossary_page, play, tables
 from ui.recording import trace_file
 from ui.recording.recordings import LaneName, Recording
 from ui.state import Kind
@@ -24,19 +22,19 @@ STEPS = ("token", "bound", "draft", "verify", "rule", "least", "sums", "drafters
 """In the order in which they are read."""
 
 GUESSES = ("is", "orange", ".")
-"""What is drafted for ASKED in the article's example."""
+"""What is drafted for QUESTION in the article's example."""
 
-ASKED = "What color is the sun?"
+QUESTION = "What color is the sun?"
 
-RECORDED = "chat"
+RECORDING_ID = "chat"
 """The recording that the steps show until the reader has measured."""
 
 
 def learn() -> str:
     """The whole view."""
     parts = {
-        "token": _token, "bound": _bound, "draft": _draft, "verify": _verify, "rule": learn_play.rule,
-        "least": _least, "sums": learn_play.sums, "drafters": _drafters,
+        "token": _token, "bound": _bound, "draft": _draft, "verify": _verify, "rule": play.rule,
+        "least": _least, "sums": play.sums, "drafters": _drafters,
     }  # fmt: skip
     steps = "".join(_step(number, name, parts[name]()) for number, name in enumerate(STEPS, 1))
     return (
@@ -65,21 +63,21 @@ def _says(key: str) -> str:
     return f"<p>{both(key)}</p>"
 
 
-def lesson(name: str, go: str, shown: str, fields: str = "", about: str = "") -> str:
+def lesson(name: str, go: str, content: str, fields: str = "", about: str = "") -> str:
     """Something to measure: a form with a button, and what is shown until something comes of it; about: its attributes."""
     return (
         f'<form class="lesson" data-lesson="{name}">{fields}<p class="fields">'
         f'<button type="submit" class="act go">{both(go)}</button>'
         f'<button type="button" class="act" data-action="lesson-stop" hidden>{both("learn.stop")}</button>'
         f'<progress max="1" value="0" hidden aria-label="{named("learn.working")}"></progress><span class="left"></span></p>'
-        f'<div class="notice" role="alert"></div><div class="shown" data-shown="{name}"{about}>{shown}</div></form>'
+        f'<div class="notice" role="alert"></div><div class="shown" data-shown="{name}"{about}>{content}</div></form>'
     )
 
 
 def recording() -> Recording | None:
     """The one that the steps show; None where the copy of the app is incomplete, which its own tests tell."""
     try:
-        return trace_file.shipped(RECORDED, RECORDED)
+        return trace_file.load_shipped(RECORDING_ID, RECORDING_ID)
     except trace_file.Unreadable:
         return None
 
@@ -88,22 +86,22 @@ def recording() -> Recording | None:
 
 
 def _token() -> str:
-    found = recording()
-    plain = found.lane(LaneName.PLAIN) if found else None
-    shown = lesson_tables.tokens(plain.reply.blocks) + lesson_tables.recorded(found) if found and plain else ""
-    live = lesson("token", "learn.token.go", shown)
+    race = recording()
+    plain = race.lane(LaneName.PLAIN) if race else None
+    content = tables.tokens(plain.reply.blocks) + tables.recording_origin(race) if race and plain else ""
+    live = lesson("token", "learn.token.go", content)
     return f"{_says('learn.step.token.text')}{_says('learn.step.token.more')}{live}"
 
 
 def _bound() -> str:
     reference = reference_of(ExperimentName.ROWS)
-    shown = bound(reference, reference=True) if reference else f'<p class="result">{both("learn.bound.none")}</p>'
-    live = lesson("bound", "learn.bound.go", shown)
+    content = bound(reference, reference=True) if reference else f'<p class="result">{both("learn.bound.none")}</p>'
+    live = lesson("bound", "learn.bound.go", content)
     return f"{_says('learn.step.bound.text')}{_says('learn.step.bound.more')}{live}"
 
 
 def bound(result: Result, reference: bool) -> str:
-    return f"{lesson_tables.passes(result.points)}{lesson_tables.origin(result, reference)}"
+    return f"{tables.passes(result.points)}{tables.origin(result, reference)}"
 
 
 def reference_of(name: ExperimentName) -> Result | None:
@@ -132,11 +130,11 @@ def _story(inside: str, last: int) -> str:
 
 def _verify() -> str:
     fates = (Kind.DRAFT, Kind.REJECTED, Kind.DISCARDED)
-    said = (("high", "high", "accepted"), ("high", "low", "rejected"), ("high", "medium", "discarded"))
+    cells = (("high", "high", "accepted"), ("high", "low", "rejected"), ("high", "medium", "discarded"))
     rows = "".join(
         f'<tr><th scope="row"><bdi class="t {kind.value}">{escape(guess)}</bdi></th><td>{both(f"learn.{draft}")}</td>'
         f'<td data-at="1">{both(f"learn.{target}")}</td><td data-at="{number + 1}">{both(f"learn.verify.{fate}")}</td></tr>'
-        for number, (guess, kind, (draft, target, fate)) in enumerate(zip(GUESSES, fates, said, strict=True), 1)
+        for number, (guess, kind, (draft, target, fate)) in enumerate(zip(GUESSES, fates, cells, strict=True), 1)
     )
     own = (
         f'<tr data-at="5"><th scope="row"><bdi class="t recovered">yellow</bdi></th><td></td><td></td>'
@@ -154,23 +152,23 @@ def _verify() -> str:
 
 def _real() -> str:
     """The reader's sentence; at first, a round of the recording in which something was rejected."""
-    found = recording()
-    shown = about = ""
-    if found and (place := first_rejection(found)):
-        pane = inspector.pane(found, LaneName.SPECULATIVE, *place)
-        shown = f"{pane or ''}{lesson_tables.recorded(found)}"
-        about = f' data-id="{RECORDED}" data-block="{place[0]}" data-piece="{place[1]}"'
+    race = recording()
+    content = about = ""
+    if race and (place := first_rejection(race)):
+        pane = inspector.pane(race, LaneName.SPECULATIVE, *place)
+        content = f"{pane or ''}{tables.recording_origin(race)}"
+        about = f' data-id="{RECORDING_ID}" data-block="{place[0]}" data-piece="{place[1]}"'
     field = (
         f'<label class="prompt"><span>{both("learn.verify.prompt")}</span>'
-        f'<input name="prompt" type="text" dir="auto" maxlength="2000" value="{escape(ASKED)}"></label>'
+        f'<input name="prompt" type="text" dir="auto" maxlength="2000" value="{escape(QUESTION)}"></label>'
     )
     note = f'<p class="note">{both("learn.verify.settings")} {both("learn.verify.shown")}</p>'
-    return lesson("verify", "learn.verify.go", shown, field + note, about)
+    return lesson("verify", "learn.verify.go", content, field + note, about)
 
 
-def first_rejection(found: Recording) -> tuple[int, int] | None:
+def first_rejection(race: Recording) -> tuple[int, int] | None:
     """Block and piece of the first rejected guess that stands behind an accepted one, or else of the first."""
-    lane = found.lane(LaneName.SPECULATIVE) or found.lanes[0]
+    lane = race.lane(LaneName.SPECULATIVE) or race.lanes[0]
     places = [
         (b, p)
         for b, block in enumerate(lane.reply.blocks)
@@ -181,9 +179,9 @@ def first_rejection(found: Recording) -> tuple[int, int] | None:
 
 
 def _least() -> str:
-    found = recording()
-    counted = lesson_tables.lengths(found, LaneName.SPECULATIVE) if found else ""
-    return f"{_says('learn.step.least.text')}{learn_play.least()}{counted}{_says('learn.step.least.more')}"
+    race = recording()
+    counts = tables.lengths(race, LaneName.SPECULATIVE) if race else ""
+    return f"{_says('learn.step.least.text')}{play.least()}{counts}{_says('learn.step.least.more')}"
 
 
 def _drafters() -> str:
@@ -192,17 +190,17 @@ def _drafters() -> str:
         (link("drafter", both("drafter.draft_model")), "draft_model", "model"),
         (link("head", both("drafter.head")), "head", "head"),
     ]
-    recordings = [trace_file.shipped(name, name) for name in trace_file.SHIPPED]
-    told = [
+    recordings = [trace_file.load_shipped(name, name) for name in trace_file.SHIPPED]
+    cells = [
         (
             name,
             *(both(f"learn.drafters.{word}.{part}") for part in ("how", "good", "weak")),
-            lesson_tables.right(recordings, drafter),
+            tables.right(recordings, drafter),
         )
         for name, drafter, word in rows
     ]
     heads = [both(f"learn.drafters.{part}") for part in ("name", "how", "good", "weak", "recorded")]
-    table = lesson_tables.table(both("learn.drafters.table"), heads, told)
+    table = tables.table(both("learn.drafters.table"), heads, cells)
     options = "".join(f'<option value="{i}">{escape(e.en)} · {escape(e.zh)}</option>' for i, e in enumerate(EXAMPLES))
     field = (
         f'<p class="fields"><label>{both("learn.drafters.what")} <select name="example">{options}</select></label></p>'
@@ -216,5 +214,5 @@ def _ready() -> str:
     """Sentences that a script copies; those in braces are filled in by it."""
     names = ("unanswered", "left", "stopped", "story.next", "story.again", "glossary.all", "glossary.close")
     words = "".join(f'<span data-text="learn-{name}">{both(f"learn.{name}", left="{left}")}</span>' for name in names)
-    lost = f'<span data-text="learn-lost">{both("watch.lost")}</span>'
-    return f"<div hidden>{words}{lost}{learn_play.ready()}</div>"
+    lost_note = f'<span data-text="learn-lost">{both("watch.lost")}</span>'
+    return f"<div hidden>{words}{lost_note}{play.ready()}</div>"

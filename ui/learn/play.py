@@ -41,8 +41,8 @@ def acceptance(draft: Sequence[float], target: Sequence[float]) -> list[float]:
 
 def residual(draft: Sequence[float], target: Sequence[float]) -> list[float]:
     """max(target - draft, 0) scaled up to 1; all 0 where both agree, so that nothing is ever rejected."""
-    left = [max(0.0, t - d) for d, t in zip(draft, target, strict=True)]
-    return [one / sum(left) for one in left] if sum(left) > 0 else left
+    rest = [max(0.0, t - d) for d, t in zip(draft, target, strict=True)]
+    return [one / sum(rest) for one in rest] if sum(rest) > 0 else rest
 
 
 def rule() -> str:
@@ -86,11 +86,11 @@ def _chances() -> str:
         + "</tr>"
         for i, word in enumerate(WORDS)
     )
-    kept = sum(map(min, draft, target))
+    kept_share = sum(map(min, draft, target))
     return (
         f'<div class="scroll" tabindex="0" role="group" aria-label="{named("learn.rule.table")}"><table><caption>{both("learn.rule.table")}</caption>'
         f'<thead><tr><th scope="col">{both("learn.rule.word")}</th>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
-        f'<p class="kept">{both("learn.rule.kept", kept=f"{kept * 100:.0f} %")}</p>'
+        f'<p class="kept">{both("learn.rule.kept", kept=f"{kept_share * 100:.0f} %")}</p>'
     )
 
 
@@ -114,7 +114,7 @@ def _trials() -> str:
 
 # -- at least one token ------------------------------------------------------------------------------------------------
 
-GUESSED = ("is", "yellow", "today")
+GUESSES = ("is", "yellow", "today")
 OWN = ("was", "orange", "because", ".")
 """The target's own token after so many right guesses."""
 
@@ -123,9 +123,9 @@ def least() -> str:
     """Every way in which a round with three guesses can end; one of them is chosen."""
     choices = "".join(
         f'<label><input type="radio" name="right" value="{right}"{" checked" if right == 1 else ""}> {right}</label>'
-        for right in range(len(GUESSED) + 1)
+        for right in range(len(GUESSES) + 1)
     )
-    rows = "".join(_ending(right) for right in range(len(GUESSED) + 1))
+    rows = "".join(_ending(right) for right in range(len(GUESSES) + 1))
     heads = "".join(f'<th scope="col">{both(f"learn.least.{name}")}</th>' for name in ("right", "written", "tokens"))
     return (
         f'<form class="play" data-play="least"><fieldset class="rules"><legend>{both("learn.least.choose")}</legend>{choices}</fieldset>'
@@ -134,13 +134,15 @@ def least() -> str:
 
 
 def _ending(right: int) -> str:
-    lost = [("rejected", GUESSED[right])] if right < len(GUESSED) else []
-    lost += [("discarded", guess) for guess in GUESSED[right + 1 :]]
-    own = ("bonus" if right == len(GUESSED) else "recovered", OWN[right])
-    pieces = [("draft", guess) for guess in GUESSED[:right]] + lost + [own]
-    shown = " ".join(f'<bdi class="t {kind}">{escape(token)}</bdi>' for kind, token in pieces)
+    losses = [("rejected", GUESSES[right])] if right < len(GUESSES) else []
+    losses += [("discarded", guess) for guess in GUESSES[right + 1 :]]
+    own = ("bonus" if right == len(GUESSES) else "recovered", OWN[right])
+    pieces = [("draft", guess) for guess in GUESSES[:right]] + losses + [own]
+    html = " ".join(f'<bdi class="t {kind}">{escape(token)}</bdi>' for kind, token in pieces)
     current = ' aria-current="true"' if right == 1 else ""
-    return f'<tr data-right="{right}"{current}><th scope="row">{right}</th><td>{shown}</td><td><b>{right + 1}</b></td></tr>'
+    return (
+        f'<tr data-right="{right}"{current}><th scope="row">{right}</th><td>{html}</td><td><b>{right + 1}</b></td></tr>'
+    )
 
 
 # -- the arithmetic ----------------------------------------------------------------------------------------------------
@@ -159,11 +161,11 @@ def sums() -> str:
     best = best_k(ALPHA, COST, MOST_K)
     result = both("learn.sums.result", tokens=f"{expected_tokens(ALPHA, K):.2f}", cost=f"{1 + K * COST:.2f}",
                   speedup=f"{speedup(ALPHA, K, COST):.2f}")  # fmt: skip
-    said = both("learn.sums.best", k=best, speedup=f"{speedup(ALPHA, best, COST):.2f}")
+    best_sentence = both("learn.sums.best", k=best, speedup=f"{speedup(ALPHA, best, COST):.2f}")
     own = f'<p class="fields"><button type="button" class="act" data-action="own-point">{both("learn.sums.own")}</button></p>'
     return (
         f'{text}<form class="play" data-play="sums"><div class="weights sliders">{sliders}</div>'
-        f'<p class="result"><span class="now">{result}</span> <span class="best">{said}</span></p>{_table(best)}{own}'
+        f'<p class="result"><span class="now">{result}</span> <span class="best">{best_sentence}</span></p>{_table(best)}{own}'
         '<p class="point" role="status"></p></form>'
     )
 

@@ -42,7 +42,7 @@ def here(about: About | None) -> str:
     return f'<p class="origin">{both("learn.here", where=where)}</p>'
 
 
-def recorded(recording: Recording) -> str:
+def recording_origin(recording: Recording) -> str:
     about = recording.lanes[0].about
     where = DASH if about is None else " · ".join((about.target, about.weights, about.kernel, about.device))
     return f'<p class="origin">{both("learn.recorded", date=recording.date or DASH, where=where)}</p>'
@@ -53,9 +53,11 @@ def origin(result: Result, reference: bool) -> str:
     machine = dict(result.machine)
     names = ("target", "weights", "kernel", "device", "processor")
     where = " · ".join(machine[part] for part in names if machine.get(part))
-    told = both("learn.reference", date=result.made[:10], where=where) if reference else both("learn.here", where=where)
-    disturbed = f" <b>{both('learn.disturbed')}</b>" if result.disturbed else ""
-    return f'<p class="origin">{told}{disturbed}</p>'
+    sentence = (
+        both("learn.reference", date=result.made[:10], where=where) if reference else both("learn.here", where=where)
+    )
+    disturbance = f" <b>{both('learn.disturbed')}</b>" if result.disturbed else ""
+    return f'<p class="origin">{sentence}{disturbance}</p>'
 
 
 # -- 1: token by token -------------------------------------------------------------------------------------------------
@@ -63,23 +65,25 @@ def origin(result: Result, reference: bool) -> str:
 
 def tokens(blocks: Iterable[Block], most: int = 24) -> str:
     """Each token of plain rounds with what its pass took; "" before there is one."""
-    found = [
+    rows = [
         ("".join(token.text or token.special for token in block.event.tokens), block.event.total_s)
         for block in blocks
         if isinstance(block.event, Round)
     ][:most]
-    if not found:
+    if not rows:
         return ""
-    spent = [seconds for _, seconds in found]
-    said = both("learn.token.result", median=took(statistics.median(spent)), count=len(spent), low=took(min(spent)),
-                high=took(max(spent)))  # fmt: skip
-    longest = max(spent)
+    durations = [seconds for _, seconds in rows]
+    sentence = both("learn.token.result", median=took(statistics.median(durations)), count=len(durations), low=took(min(durations)),
+                high=took(max(durations)))  # fmt: skip
+    longest = max(durations)
     beads = "".join(
         f'<li><bdi>{escape(show_blanks(text)) or "…"}</bdi><span class="track" aria-hidden="true"><span style="width:{seconds / longest:.0%}"></span></span>'
         f"<small>{took(seconds)}</small></li>"
-        for text, seconds in found
+        for text, seconds in rows
     )
-    return f'<p class="result">{said}</p><p class="name">{both("learn.token.list")}</p><ol class="beads">{beads}</ol>'
+    return (
+        f'<p class="result">{sentence}</p><p class="name">{both("learn.token.list")}</p><ol class="beads">{beads}</ol>'
+    )
 
 
 # -- 2: rows -----------------------------------------------------------------------------------------------------------
@@ -87,14 +91,14 @@ def tokens(blocks: Iterable[Block], most: int = 24) -> str:
 
 def passes(points: Sequence[Point]) -> str:
     """The roofline, its sentence and its table; "" before anything was measured."""
-    found = sorted(map(_pass, points), key=lambda one: one.rows)
-    if not found:
+    by_rows = sorted(map(_pass, points), key=lambda one: one.rows)
+    if not by_rows:
         return ""
-    one = found[0].ms if found[0].rows == 1 else None
+    one = by_rows[0].ms if by_rows[0].rows == 1 else None
     rows = [
         (str(p.rows), f"{p.ms:.3g}", times(p.ms / one) if one else DASH, f"{p.ms / p.rows:.3g}",
          f"{p.floor_ms:.3g}" if p.floor_ms else DASH, f"{p.compute_ms:.3g}" if p.compute_ms else DASH)
-        for p in found
+        for p in by_rows
     ]  # fmt: skip
     columns = ("rows", "ms", "times", "each", "floor.ms", "compute.ms")
     keys = {name: both(f"learn.bound.{name}") for name in columns}
@@ -102,7 +106,7 @@ def passes(points: Sequence[Point]) -> str:
         f'<li class="{line}">{both(f"learn.bound.{line}")}</li>' for line in ("measured", "floor", "compute")
     )
     return (
-        f'{_compared(found)}<p class="name">{both("learn.bound.chart")}</p>{drawing(found)}<ul class="lines">{legend}</ul>'
+        f'{_comparison(by_rows)}<p class="name">{both("learn.bound.chart")}</p>{drawing(by_rows)}<ul class="lines">{legend}</ul>'
         f"{table(both('learn.bound.table'), list(keys.values()), rows)}"
     )
 
@@ -112,18 +116,18 @@ def _pass(point: Point) -> Pass:
     return Pass(int(point.x), point.y, extra.get("floor_ms"), extra.get("compute_ms"))
 
 
-def _compared(found: Sequence[Pass]) -> str:
-    if len(found) < 3 or found[0].rows != 1:
+def _comparison(by_rows: Sequence[Pass]) -> str:
+    if len(by_rows) < 3 or by_rows[0].rows != 1:
         return ""
-    few = min(found[1:], key=lambda one: abs(one.rows - FEW))
-    many = min(found[1:], key=lambda one: abs(one.rows - MANY))
+    few = min(by_rows[1:], key=lambda one: abs(one.rows - FEW))
+    many = min(by_rows[1:], key=lambda one: abs(one.rows - MANY))
     if few.rows == many.rows:
-        many = found[-1]
-    one = found[0].ms
-    said = both(
+        many = by_rows[-1]
+    one = by_rows[0].ms
+    sentence = both(
         "learn.bound.result", few=few.rows, times=f"{few.ms / one:.2f}", many=many.rows, most=f"{many.ms / one:.1f}"
     )
-    return f'<p class="result">{said}</p>'
+    return f'<p class="result">{sentence}</p>'
 
 
 # -- 6: tokens a round -------------------------------------------------------------------------------------------------
@@ -131,16 +135,18 @@ def _compared(found: Sequence[Pass]) -> str:
 
 def lengths(recording: Recording, lane: str) -> str:
     """Rounds with guesses by the tokens that they wrote."""
-    found = recording.lane(lane)
-    rounds = [block.event for block in found.reply.blocks if isinstance(block.event, Round)] if found else []
+    recorded_lane = recording.lane(lane)
+    rounds = (
+        [block.event for block in recorded_lane.reply.blocks if isinstance(block.event, Round)] if recorded_lane else []
+    )
     counts = Counter(len(one.tokens) for one in rounds if one.kind is RoundKind.SPECULATIVE and one.decisions)
     if not counts:
         return ""
-    written = sum(tokens * times for tokens, times in counts.items())
-    said = both("learn.least.counted", rounds=counts.total(), tokens=written, least=min(counts), most=max(counts))
+    token_sum = sum(tokens * times for tokens, times in counts.items())
+    sentence = both("learn.least.counted", rounds=counts.total(), tokens=token_sum, least=min(counts), most=max(counts))
     rows = [(str(length), str(counts[length])) for length in sorted(counts)]
     heads = [both("learn.least.tokens"), both("learn.least.rounds")]
-    return f'<p class="result">{said}</p>{table(both("learn.least.rounds.table"), heads, rows)}{recorded(recording)}'
+    return f'<p class="result">{sentence}</p>{table(both("learn.least.rounds.table"), heads, rows)}{recording_origin(recording)}'
 
 
 # -- 8: drafters -------------------------------------------------------------------------------------------------------
@@ -150,15 +156,15 @@ def drafting(drafter: str, figures: Summary) -> Drafting:
     return Drafting(drafter, figures.alpha, figures.acceptance_length, figures.overall_tok_s)
 
 
-def drafters(found: Sequence[Drafting], prompt: str, count: int, finished: bool) -> str:
+def drafters(figures: Sequence[Drafting], prompt: str, count: int, finished: bool) -> str:
     """Each with its figures; plain decoding ("none") is what the others are compared with. prompt: its name, as HTML."""
-    if not found:
+    if not figures:
         return ""
-    plain = next((one.tok_s for one in found if one.drafter == "none"), None)
-    gains = {one.drafter: one.tok_s / plain for one in found if one.tok_s and plain}
+    plain = next((one.tok_s for one in figures if one.drafter == "none"), None)
+    gains = {one.drafter: one.tok_s / plain for one in figures if one.tok_s and plain}
     rows = [
         (name(one.drafter), ratio(one.alpha), ratio(one.tau), speed(one.tok_s), times(gains.get(one.drafter)))
-        for one in found
+        for one in figures
     ]
     keys = ("name", "alpha", "tau", "speed", "gain")
     heads = [both(f"learn.drafters.{key}") for key in keys]
@@ -173,8 +179,8 @@ def _quickest(gains: Mapping[str, float]) -> str:
     best = max(guessing, key=lambda drafter: guessing[drafter])
     if guessing[best] <= 1:
         return f'<p class="result">{both("learn.drafters.result.none")}</p>'
-    said = _with("learn.drafters.result", "best", name(best), speedup=f"{guessing[best]:.2f}")
-    return f'<p class="result">{said}</p>'
+    sentence = _with("learn.drafters.result", "best", name(best), speedup=f"{guessing[best]:.2f}")
+    return f'<p class="result">{sentence}</p>'
 
 
 def _with(key: str, field: str, html: str, **values: object) -> str:

@@ -67,15 +67,15 @@ def charts(recording: Recording, counts: Mapping[str, int] | None = None) -> dic
     """
     tracks = [track for lane in recording.lanes if (track := _track(lane, (counts or {}).get(lane.name))).rounds]
     guesses = _guesses(round_ for track in tracks for round_ in track.rounds)
-    made = {
+    charts_by_name = {
         "timeline": _timeline(tracks),
         "cumulative": _cumulative(tracks),
         "lengths": _lengths(tracks),
-        "accepted": _accepted(guesses),
+        "accepted": _right_in_a_row(guesses),
         "acceptance": acceptance(guesses.by_drafter()),
-        "scatter": _scatter(guesses.tested),
+        "scatter": _scatter(guesses.tests),
     }
-    return {"charts": made}
+    return {"charts": charts_by_name}
 
 
 # ---- a lane by its own clock
@@ -88,9 +88,9 @@ class Track:
     name: LaneName
     rounds: list[Round]
     at: list[float]
-    written: list[int]
+    tokens: list[int]
 
-    def ended(self, at: float) -> int:
+    def rounds_ended(self, at: float) -> int:
         """How many rounds had ended at that moment."""
         return max(0, bisect_right(self.at, at) - 1)
 
@@ -120,7 +120,7 @@ def _lane(track: Track) -> str:
 def _timeline(tracks: Sequence[Track]) -> Chart:
     """The latest stretch that all lanes have, as long as its rounds can be told apart."""
     end_s = min((track.at[-1] for track in tracks), default=0.0)
-    begins = [track.at[max(0, track.ended(end_s) - LATEST_ROUNDS[track.name])] for track in tracks]
+    begins = [track.at[max(0, track.rounds_ended(end_s) - LATEST_ROUNDS[track.name])] for track in tracks]
     start_s = max((begin for begin in begins if begin < end_s), default=end_s)
     if start_s >= end_s:
         return nothing("timeline", "panel.idle")
@@ -148,7 +148,7 @@ def _steps(track: Track, start_s: float, end_s: float) -> list[figures.Step]:
 
 def _within(track: Track, start_s: float, end_s: float) -> list[Round]:
     """Rounds that are in that stretch as a whole."""
-    return track.rounds[bisect_left(track.at, start_s) : track.ended(end_s)]
+    return track.rounds[bisect_left(track.at, start_s) : track.rounds_ended(end_s)]
 
 
 def _tokens(rounds: Iterable[Round]) -> int:
@@ -174,22 +174,22 @@ def _mean_ms(seconds: Sequence[float]) -> str:
 def _cumulative(tracks: Sequence[Track]) -> Chart:
     if not tracks:
         return nothing("cumulative", "panel.idle")
-    lines = {t.name.value: [(t.at[i], t.written[i]) for i in thin(range(len(t.at)))] for t in tracks}
+    lines = {t.name.value: [(t.at[i], t.tokens[i]) for i in thin(range(len(t.at)))] for t in tracks}
     figure = figures.cumulative(lines)
     until_s = min(track.at[-1] for track in tracks)
     pair = _pair(tracks)
     rows = []
     for at in _moments(until_s):
-        tokens = [track.written[bisect_right(track.at, at) - 1] if track.at[0] <= at else 0 for track in tracks]
+        tokens = [track.tokens[bisect_right(track.at, at) - 1] if track.at[0] <= at else 0 for track in tracks]
         rows.append((f"{at:g} s", *map(str, tokens)))
-    ends = (f"{track.written[-1]} · {track.at[-1]:.2f} s" for track in tracks)
+    ends = (f"{track.tokens[-1]} · {track.at[-1]:.2f} s" for track in tracks)
     rows.append((word("charts.end"), *ends))
     html = table("charts.cumulative.table", ("charts.seconds",), rows, [_lane(track) for track in tracks])
     if pair is None:
         track = tracks[0]
-        return chart_of("cumulative", figure, html, "charts.cumulative.one", tokens=track.written[-1],
+        return chart_of("cumulative", figure, html, "charts.cumulative.one", tokens=track.tokens[-1],
                         end=f"{track.at[-1]:.2f}")  # fmt: skip
-    spec, plain = (track.written[track.ended(until_s)] for track in pair)
+    spec, plain = (track.tokens[track.rounds_ended(until_s)] for track in pair)
     return chart_of("cumulative", figure, html, "charts.cumulative.both", spec=spec, plain=plain, end=f"{until_s:.2f}")
 
 
@@ -206,8 +206,8 @@ def _moments(until_s: float) -> list[float]:
 def _lengths(tracks: Sequence[Track]) -> Chart:
     """Of every pass but those that only measured plain decoding."""
     probe = RoundKind.PROBE
-    counted = {t.name: Counter([len(r.tokens) for r in t.rounds if r.kind is not probe]) for t in tracks}
-    lanes = {name: counts for name, counts in counted.items() if counts}
+    all_counts = {t.name: Counter([len(r.tokens) for r in t.rounds if r.kind is not probe]) for t in tracks}
+    lanes = {name: counts for name, counts in all_counts.items() if counts}
     if not lanes:
         return nothing("lengths", "panel.idle")
     figure = figures.passes({name.value: counts for name, counts in lanes.items()})
@@ -235,26 +235,26 @@ def _share(count: int, total: int) -> str:
 @dataclass(frozen=True, slots=True)
 class Guesses:
     """blocks: how many rounds there were of (drafter, guesses right in a row, guesses tested, guesses made).
-    tested: those that were, of drafters with probabilities."""
+    tests: the guesses that were tested, of drafters with probabilities."""
 
     blocks: Counter[tuple[str, int, int, int]]
-    tested: list[TokenDecision]
+    tests: list[TokenDecision]
 
     def by_drafter(self) -> list[Drafts]:
         """As `Tally` counts them."""
-        found: dict[str, list[tuple[int, int]]] = {}
+        places_by_drafter: dict[str, list[tuple[int, int]]] = {}
         for (drafter, right, tested, _), n in self.blocks.items():
-            places = found.setdefault(drafter, [])
+            places = places_by_drafter.setdefault(drafter, [])
             places += [(0, 0)] * (tested - len(places))
             for place in range(tested):
                 places[place] = (places[place][0] + n, places[place][1] + n * (place < right))
-        return [Drafts(drafter, tuple(places)) for drafter, places in found.items()]
+        return [Drafts(drafter, tuple(places)) for drafter, places in places_by_drafter.items()]
 
 
 def _guesses(rounds: Iterable[Round]) -> Guesses:
     accepted, rejected = Outcome.ACCEPTED, Outcome.REJECTED
     blocks: Counter[tuple[str, int, int, int]] = Counter()
-    tested: list[TokenDecision] = []
+    tests: list[TokenDecision] = []
     for round_ in rounds:
         if not (decisions := round_.decisions):
             continue
@@ -266,16 +266,16 @@ def _guesses(rounds: Iterable[Round]) -> Guesses:
         n = right + (right < len(decisions) and decisions[right].outcome is rejected)
         blocks[round_.drafter, right, n, len(decisions)] += 1
         if round_.drafter != LOOKS_UP:
-            tested += decisions[:n]
-    return Guesses(blocks, tested)
+            tests += decisions[:n]
+    return Guesses(blocks, tests)
 
 
-def _accepted(guesses: Guesses) -> Chart:
+def _right_in_a_row(guesses: Guesses) -> Chart:
     counts: Counter[int] = Counter()
     whole = 0
-    for (_, right, _, made), n in guesses.blocks.items():
+    for (_, right, _, length), n in guesses.blocks.items():
         counts[right] += n
-        whole += n * (right == made)
+        whole += n * (right == length)
     if not counts:
         return nothing("accepted", "charts.acceptance.none")
     total = counts.total()
@@ -288,36 +288,38 @@ def _accepted(guesses: Guesses) -> Chart:
     )
 
 
-def _scatter(tested: Sequence[TokenDecision]) -> Chart:
+def _scatter(tests: Sequence[TokenDecision]) -> Chart:
     """What the rule compared; where temperature or filters left one token alone, both models' own probabilities."""
-    if not tested:
+    if not tests:
         return nothing("scatter", "charts.scatter.none")
-    own = all(decision.target_prob in (0.0, 1.0) for decision in tested)
-    dots = _own(tested) if own else _compared(tested)
+    own = all(decision.target_prob in (0.0, 1.0) for decision in tests)
+    dots = _own_dots(tests) if own else _compared_dots(tests)
     if not dots:
         return nothing("scatter", "charts.scatter.undetailed")
-    drawn = sample(dots)
+    dots_in_figure = sample(dots)
     means = {
         "accepted": _mean_percent([target for _, target, right in dots if right]),
         "rejected": _mean_percent([target for _, target, right in dots if not right]),
     }
     html = table("charts.scatter.table", ("charts.axis.small", "charts.axis.right"), _bins(dots))
     reading = "charts.scatter.own" if own else "charts.scatter.compared"
-    return chart_of("scatter", figures.scatter(drawn), html, reading, n=len(dots), drawn=len(drawn), **means)
+    return chart_of(
+        "scatter", figures.scatter(dots_in_figure), html, reading, n=len(dots), drawn=len(dots_in_figure), **means
+    )
 
 
-def _own(tested: Iterable[TokenDecision]) -> list[Dot]:
+def _own_dots(tests: Iterable[TokenDecision]) -> list[Dot]:
     accepted = Outcome.ACCEPTED
     return [
         (detail.raw_draft_prob, detail.raw_target_prob, decision.outcome is accepted)
-        for decision in tested
+        for decision in tests
         if (detail := decision.detail) is not None and detail.raw_draft_prob is not None
     ]
 
 
-def _compared(tested: Iterable[TokenDecision]) -> list[Dot]:
+def _compared_dots(tests: Iterable[TokenDecision]) -> list[Dot]:
     accepted = Outcome.ACCEPTED
-    return [(d.draft_prob, d.target_prob, d.outcome is accepted) for d in tested if d.target_prob is not None]
+    return [(d.draft_prob, d.target_prob, d.outcome is accepted) for d in tests if d.target_prob is not None]
 
 
 def _mean_percent(probs: Sequence[float]) -> str:
@@ -344,7 +346,7 @@ def sample(dots: Sequence[Dot]) -> list[Dot]:
     while len(dots) * below > (2 * MOST_DOTS) << 16:
         below >>= 1
     while True:
-        kept = [dot for i, dot in enumerate(dots) if i * 40503 & 0xFFFF < below]
-        if len(kept) <= MOST_DOTS:
-            return kept
+        subset = [dot for i, dot in enumerate(dots) if i * 40503 & 0xFFFF < below]
+        if len(subset) <= MOST_DOTS:
+            return subset
         below >>= 1

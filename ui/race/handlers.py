@@ -28,7 +28,7 @@ from ui.jobs import GLANCE_S, HEARTBEAT_S, pace_s, refusal_notice
 from ui.race import charts as race_charts
 from ui.race import page_export, verdict
 from ui.recording import export, saved, trace_file
-from ui.recording.recordings import Lane, LaneName, Recording, Recordings, closed, extend, of_turn, race_lanes
+from ui.recording.recordings import Lane, LaneName, Recording, Recordings, close, extend, of_turn, race_lanes
 from ui.sessions import Live
 from ui.state import About, Phase, Reply, index_of, prompt
 from ui.strings import Lang
@@ -60,15 +60,15 @@ class Races:
         """wish: what the form says, and `key`, a name that the page made up, to stop it by. values: the chat's settings."""
         key, user = str(wish.get("key", ""))[:MAX_KEY], readable(wish.get("prompt"))
         if not user or key in self._live:
-            yield _told(key, notice=both("notice.empty" if not user else "notice.busy"), running=False)
+            yield _message(key, notice=both("notice.empty" if not user else "notice.busy"), running=False)
             return
         live = self._live[key] = Live()
         self.handlers.sessions.join(live)
         try:
             async for status in self.handlers.until_loaded(live):
-                yield _told(key, notice=render.loading_notice(status, pending=True), running=True)
+                yield _message(key, notice=render.loading_notice(status, pending=True), running=True)
             if live.stopped:
-                yield _told(key, notice=both("notice.unsent"), running=False)
+                yield _message(key, notice=both("notice.unsent"), running=False)
                 return
             settings, corrections = self._settings(wish, values)
             try:
@@ -76,16 +76,16 @@ class Races:
                 engine = self.handlers.engine
                 race = await self.handlers.ask(live, lambda: engine.race(messages, settings.params))
             except EngineError as refusal:
-                yield _told(key, notice=_refusal(refusal), running=False)
+                yield _message(key, notice=_refusal(refusal), running=False)
                 return
             recording = self._new(user, settings)
             note = " ".join(map(corrected, corrections))
-            yield _told(key, recording=shown(recording), notice=note, running=True)
+            yield _message(key, recording=recording_patch(recording), notice=note, running=True)
             async for message in self._follow(live, race, key, recording, note):
                 yield message
         except Exception:  # a mistake of ours must not leave the page waiting
             log.exception("a race failed")
-            yield _told(key, notice=both("notice.bug"), running=False)
+            yield _message(key, notice=both("notice.bug"), running=False)
         finally:
             # Runs however the generator ends, also when Gradio closes it because the page has gone.
             self.handlers.sessions.end("", live)
@@ -96,20 +96,20 @@ class Races:
     ) -> tuple[Settings, tuple[controls.Correction, ...]]:
         """The chat's settings with what the form says in their place, as a race takes them."""
         auto, dice = wish.get("k") == "auto", wish.get("dice") is True
-        wished: dict[str, object] = {
+        form: dict[str, object] = {
             "auto_k": auto, "plain_only": False, "temperature": wish.get("temperature"),
             "rule": "shared_noise" if dice else "rejection", "max_new_tokens": wish.get("length"),
         } | ({} if auto else {"num_speculative_tokens": wish.get("k")})  # fmt: skip
         table = self.handlers.table()
-        chosen = [wished.get(control.name, value) for control, value in zip(table, values, strict=True)]
-        settings, corrections = controls.settings(table, chosen)
+        form_values = [form.get(control.name, value) for control, value in zip(table, values, strict=True)]
+        settings, corrections = controls.settings(table, form_values)
         params = replace(settings.params, detail=Detail.FULL, probe_every=0)
         return replace(settings, params=params), corrections
 
     def _new(self, user: str, settings: Settings) -> Recording:
         lanes = race_lanes(self.handlers.facts(), settings.params, settings.system)
-        made = datetime.now(UTC).date().isoformat()
-        return Recording(self.recordings.new_id(), user, lanes, settings.system, made)
+        date = datetime.now(UTC).date().isoformat()
+        return Recording(self.recordings.new_id(), user, lanes, settings.system, date)
 
     async def _follow(
         self, live: Live, race: Race, key: str, recording: Recording, note: str
@@ -117,32 +117,32 @@ class Races:
         """Messages until both lanes have ended; each repeats the blocks of the last few, because a page may miss some."""
         streams: dict[LaneName, Stream] = {LaneName.PLAIN: race.plain, LaneName.SPECULATIVE: race.speculative}
         sending = {name: updates.Sending() for name in streams}
-        told, began = 0.0, time.monotonic()
+        last_sent_s, start_s = 0.0, time.monotonic()
         try:
             while recording.running:
                 fresh = {name: stream.take(0) for name, stream in streams.items()}
                 events: list[Event] = [event for some in fresh.values() for event in some]
-                if events or time.monotonic() - told > HEARTBEAT_S:
+                if events or time.monotonic() - last_sent_s > HEARTBEAT_S:
                     live.started = live.started or any(isinstance(event, Prefilled) for event in events)
                     for name, some in fresh.items():
                         recording = extend(recording, name, some)
                     self.recordings.put(recording)
                     yield self._progress(live, key, recording, sending, note)
-                    told = time.monotonic()
-                await asyncio.sleep(pace_s(time.monotonic() - began) if events else GLANCE_S)
+                    last_sent_s = time.monotonic()
+                await asyncio.sleep(pace_s(time.monotonic() - start_s) if events else GLANCE_S)
         finally:
-            self.recordings.put(closed(recording))
+            self.recordings.put(close(recording))
 
     def _progress(
         self, live: Live, key: str, recording: Recording, sending: Mapping[LaneName, updates.Sending], note: str
     ) -> Patch:
         """note: what has been said of this race, which stands again once it no longer waits."""
-        lanes = [_lane_shown(lane, *sending[lane.name].more(lane.reply.blocks)) for lane in recording.lanes]
+        lanes = [_lane_patch(lane, *sending[lane.name].more(lane.reply.blocks)) for lane in recording.lanes]
         ahead = self.handlers.sessions.ahead(live)
         waiting = both("log.waiting") + (f" · {both('log.ahead', count=ahead)}" if ahead else "")
         notice = note if live.started or not recording.running else waiting
         over = {} if recording.running else {"verdict": verdict.verdict(recording)}
-        return _told(key, id=recording.id, lanes=lanes, running=recording.running, notice=notice, **over)
+        return _message(key, id=recording.id, lanes=lanes, running=recording.running, notice=notice, **over)
 
     # -- recordings --------------------------------------------------------------------------------------------------
 
@@ -153,41 +153,41 @@ class Races:
         if what == "stop":
             self.stop(args.get("key"))
         elif what in _ABOUT:
-            recording = self._kept(str(args.get("id", "")))
+            recording = self._find(str(args.get("id", "")))
             if recording is None:
                 return with_version({"forgot": args.get("id")})
             return with_version({what: await asyncio.to_thread(_ABOUT[what], recording, args)})
         return None
 
-    def _kept(self, recording_id: str) -> Recording | None:
+    def _find(self, recording_id: str) -> Recording | None:
         """One that a page has; those that come with the app are always there."""
-        found = self.recordings.find(recording_id)
+        recording = self.recordings.find(recording_id)
         name = recording_id.removeprefix(SHIPPED_ID)
-        if found is None and name != recording_id and name in trace_file.SHIPPED:
-            return trace_file.shipped(name, recording_id)
-        return found
+        if recording is None and name != recording_id and name in trace_file.SHIPPED:
+            return trace_file.load_shipped(name, recording_id)
+        return recording
 
     async def _open(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """A recording by its name, its id, from a chat or from what a file holds; with the number that it was asked by."""
         try:
-            recording = await self._found(args)
+            recording = await self._load(args)
         except trace_file.Unreadable as error:
             return {"number": args.get("number"), "failed": error.html}
         if isinstance(recording, str):
             return {"number": args.get("number"), "failed": recording}
         if not recording.id.startswith(SHIPPED_ID):
             self.recordings.put(recording)
-        return {"number": args.get("number"), "recording": await asyncio.to_thread(shown, recording)}
+        return {"number": args.get("number"), "recording": await asyncio.to_thread(recording_patch, recording)}
 
-    async def _found(self, args: Mapping[str, Any]) -> Recording | str:
+    async def _load(self, args: Mapping[str, Any]) -> Recording | str:
         """The recording, or why there is none. Raises trace_file.Unreadable."""
         if "trace" in args:
             return await asyncio.to_thread(trace_file.load, args["trace"], self.recordings.new_id())
         if "shipped" in args:
             name = str(args["shipped"])[:MAX_KEY]
-            return await asyncio.to_thread(trace_file.shipped, name, SHIPPED_ID + name)
+            return await asyncio.to_thread(trace_file.load_shipped, name, SHIPPED_ID + name)
         if "id" in args:
-            return self._kept(str(args["id"])) or both("watch.lost")
+            return self._find(str(args["id"])) or both("watch.lost")
         conversation = self.handlers.sessions.find(str(args.get("conversation", "")))
         key = args.get("key")
         place = index_of(conversation, key) if conversation and isinstance(key, int) else None
@@ -199,25 +199,25 @@ class Races:
         return of_turn(turn, self.recordings.new_id())
 
 
-def shown(recording: Recording) -> Patch:
+def recording_patch(recording: Recording) -> Patch:
     """A recording as the page takes it."""
     en, zh = recording.title
     return {
         "id": recording.id, "title": {"en": en, "zh": zh}, "user": recording.user, "system": recording.system,
         "made": recording.date, "verdict": verdict.verdict(recording),
-        "lanes": [_lane_shown(lane, 0, updates.block_patches(lane.reply.blocks)) for lane in recording.lanes],
+        "lanes": [_lane_patch(lane, 0, updates.block_patches(lane.reply.blocks)) for lane in recording.lanes],
     }  # fmt: skip
 
 
-def _lane_shown(lane: Lane, start: int, blocks: list[updates.BlockPatch]) -> Patch:
-    said = {
+def _lane_patch(lane: Lane, start: int, blocks: list[updates.BlockPatch]) -> Patch:
+    patch = {
         "name": lane.name.value,
         "from": start,
         "blocks": blocks,
         "phase": lane.reply.phase.value,
         "foot": _foot(lane),
     }
-    return said | ({"about": saved.about_json(lane.about)} if start == 0 else {})
+    return patch | ({"about": saved.about_json(lane.about)} if start == 0 else {})
 
 
 def _foot(lane: Lane) -> str:
@@ -242,8 +242,8 @@ def _wrote(about: About | None) -> str:
     return " · ".join([*map(escape, (about.target, about.weights, about.kernel)), exact])
 
 
-def _told(key: str, **said: object) -> Patch:
-    return with_version({"live": {"key": key} | said})
+def _message(key: str, **fields: object) -> Patch:
+    return with_version({"live": {"key": key} | fields})
 
 
 def _refusal(refusal: EngineError) -> str:
@@ -271,10 +271,10 @@ def _file(recording: Recording, args: Mapping[str, Any]) -> dict[str, Any]:
     lang: Lang = "zh" if args.get("lang") == "zh" else "en"
     name = export.file_name(f"greenlight {recording.user[:60]}")
     if args.get("form") == "page":
-        made = {"name": f"{name}.html", "mime": "text/html;charset=utf-8", "text": page_export.page(recording, lang)}
+        file = {"name": f"{name}.html", "mime": "text/html;charset=utf-8", "text": page_export.page(recording, lang)}
     else:
-        made = {"name": f"{name}.json", "mime": "application/json", "text": trace_file.dump(recording)}
-    return made | {"number": args.get("number")}
+        file = {"name": f"{name}.json", "mime": "application/json", "text": trace_file.dump(recording)}
+    return file | {"number": args.get("number")}
 
 
 _ABOUT: dict[str, Callable[[Recording, Mapping[str, Any]], dict[str, Any]]] = {

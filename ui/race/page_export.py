@@ -35,10 +35,10 @@ _EITHER = re.compile(r'<span class="(en|zh)" lang="\1">([^<]*)</span>')
 def page(recording: Recording, lang: Lang) -> str:
     """The whole file: title, prompt, legend, figures, and the lanes one under the other."""
     title = _title(recording, lang)
-    made = f"<p>{escape(text('save.made', lang, date=recording.date))}</p>" if recording.date else ""
-    head = f"<header><p>Greenlight · {escape(text('app.line', lang))}</p><h1><bdi>{escape(title)}</bdi></h1>{made}</header>"
+    date = f"<p>{escape(text('save.made', lang, date=recording.date))}</p>" if recording.date else ""
+    head = f"<header><p>Greenlight · {escape(text('app.line', lang))}</p><h1><bdi>{escape(title)}</bdi></h1>{date}</header>"
     figures = verdict.verdict(recording, again=False)
-    body = _one(f"{head}{_prompt(recording, lang)}{render.legend()}{figures}", lang)
+    body = _in_language(f"{head}{_prompt(recording, lang)}{render.legend()}{figures}", lang)
     lanes = "".join(_lane(recording, lane, lang) for lane in recording.lanes)
     foot = f"<footer><p>{escape(text('save.hint', lang))} {escape(text('save.how', lang))}</p></footer>"
     return (
@@ -53,15 +53,13 @@ def page(recording: Recording, lang: Lang) -> str:
 @cache
 def style() -> str:
     """The styles as one text; the dark colours follow the reader's own setting instead of the app's switch."""
-    written = "\n".join((ASSETS / "style" / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
-    return re.sub(
-        r"^\.dark (\{.*?\n\})", r"@media (prefers-color-scheme: dark) { :root \1 }", written, flags=re.M | re.S
-    )
+    css = "\n".join((ASSETS / "style" / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
+    return re.sub(r"^\.dark (\{.*?\n\})", r"@media (prefers-color-scheme: dark) { :root \1 }", css, flags=re.M | re.S)
 
 
-def _one(html: str, lang: Lang) -> str:
+def _in_language(html: str, lang: Lang) -> str:
     """Only one language of what has both."""
-    return _EITHER.sub(lambda found: found[2] if found[1] == lang else "", html)
+    return _EITHER.sub(lambda match: match[2] if match[1] == lang else "", html)
 
 
 def _title(recording: Recording, lang: Lang) -> str:
@@ -73,9 +71,9 @@ def _title(recording: Recording, lang: Lang) -> str:
 def _prompt(recording: Recording, lang: Lang) -> str:
     parts = (("save.system", recording.system), ("save.prompt", recording.user))
     return "".join(
-        f'<section><h2>{escape(text(key, lang))}</h2><p class="said asked" dir="auto">{escape(said)}</p></section>'
-        for key, said in parts
-        if said
+        f'<section><h2>{escape(text(key, lang))}</h2><p class="said asked" dir="auto">{escape(content)}</p></section>'
+        for key, content in parts
+        if content
     )
 
 
@@ -83,13 +81,13 @@ def _lane(recording: Recording, lane: Lane, lang: Lang) -> str:
     names = {LaneName.PLAIN: text("save.plain", lang), LaneName.SPECULATIVE: text("save.speculative", lang),
              LaneName.REPLY: text("save.reply", lang)}  # fmt: skip
     reply = lane.reply
-    shown = "".join(_block(block, lang) for block in reply.blocks)
-    written = f'<p class="said reply" dir="auto">{shown}</p>' if shown else f"<p>{escape(text('save.empty', lang))}</p>"
-    ended = "".join(f'<p class="ended">{escape(sentence)}</p>' for sentence in export.ending(reply, lang))
-    about = " · ".join(export.written_by(Turn(1, recording.user, reply, lane.about), lang))
+    blocks = "".join(_block(block, lang) for block in reply.blocks)
+    body = f'<p class="said reply" dir="auto">{blocks}</p>' if blocks else f"<p>{escape(text('save.empty', lang))}</p>"
+    endings = "".join(f'<p class="ended">{escape(sentence)}</p>' for sentence in export.ending(reply, lang))
+    about = " · ".join(export.provenance(Turn(1, recording.user, reply, lane.about), lang))
     return (
         f'<section class="lane {lane.name.value}"><h2>{escape(names[lane.name])}</h2>'
-        f'<p class="about">{escape(about)}</p>{written}{ended}</section>'
+        f'<p class="about">{escape(about)}</p>{body}{endings}</section>'
     )
 
 
@@ -99,13 +97,13 @@ def _block(block: Block, lang: Lang) -> str:
 
 def _piece(block: Block, i: int, lang: Lang) -> str:
     """A token as in the app, with what it is as its title."""
-    shown = _one(render.piece(block.pieces[i], i), lang)
-    return shown.replace(' class="t', f' title="{escape(_words(block, block.pieces[i], lang))}" class="t', 1)
+    html = _in_language(render.piece(block.pieces[i], i), lang)
+    return html.replace(' class="t', f' title="{escape(_words(block, block.pieces[i], lang))}" class="t', 1)
 
 
 def _words(block: Block, piece: Piece, lang: Lang) -> str:
     """What a token is, in which round, and how likely the model itself found it, where that is known."""
     first = isinstance(block.event, Prefilled)
     kind = text("card.kind.first" if first else f"card.kind.{piece.kind.value}", lang)
-    said = text("save.token", lang, kind=kind, index=block.event.index) if isinstance(block.event, Round) else kind
-    return said if piece.prob is None else text("save.token.prob", lang, token=said, prob=number(piece.prob))
+    words = text("save.token", lang, kind=kind, index=block.event.index) if isinstance(block.event, Round) else kind
+    return words if piece.prob is None else text("save.token.prob", lang, token=words, prob=number(piece.prob))

@@ -40,8 +40,8 @@ _OPEN_LEVELS = 4
 
 def file(record: object, form: str, lang: Lang) -> dict[str, str]:
     """What the browser saves: name, mime, text. form: "markdown" or "json". Raises ui.recording.saved.NotSaved."""
-    written = markdown(record, lang) if form == "markdown" else json(record)
-    return {"name": file_name(_title(record)) + SUFFIXES[form], "mime": MIMES[form], "text": written}
+    content = markdown(record, lang) if form == "markdown" else json(record)
+    return {"name": file_name(_title(record)) + SUFFIXES[form], "mime": MIMES[form], "text": content}
 
 
 def markdown(record: object, lang: Lang) -> str:
@@ -51,8 +51,8 @@ def markdown(record: object, lang: Lang) -> str:
     date = "" if at is None else f" · {datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M} UTC"
     parts = [f"# {_title(record)}", f"Greenlight{date}"]
     for turn in conversation.turns:
-        parts += [f"## {text('log.you', lang)}", _closed(turn.user), f"## {text('log.model', lang)}"]
-        parts += [_closed(turn.reply.text), f"> {_figures_line(turn, lang)}"]
+        parts += [f"## {text('log.you', lang)}", _close_fence(turn.user), f"## {text('log.model', lang)}"]
+        parts += [_close_fence(turn.reply.text), f"> {_figures_line(turn, lang)}"]
     return "\n\n".join(parts) + "\n"
 
 
@@ -90,47 +90,47 @@ def _laid_out(value: object, depth: int = 0) -> str:
 
 def _title(record: object) -> str:
     """In one line. It has its own place in the record and no other use, so anything readable will do."""
-    said = record.get("title") if isinstance(record, dict) else None
-    words = said[:1000].encode("utf-8", "replace").decode("utf-8").split() if isinstance(said, str) else []
+    title = record.get("title") if isinstance(record, dict) else None
+    words = title[:1000].encode("utf-8", "replace").decode("utf-8").split() if isinstance(title, str) else []
     return " ".join(words) or "Greenlight"
 
 
 def _at(record: object) -> int | None:
     """Milliseconds since 1970, None unless that is a date."""
-    said = record.get("at") if isinstance(record, dict) else None
-    if isinstance(said, bool) or not isinstance(said, (int, float)) or not 0 <= said < 253_402_300_800_000:
+    value = record.get("at") if isinstance(record, dict) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 253_402_300_800_000:
         return None
-    return int(said)
+    return int(value)
 
 
 def file_name(title: str) -> str:
     """The title as far as every system takes it as a file's name; all scripts are kept."""
-    shown = "".join(
+    printable = "".join(
         " " if unicodedata.category(char)[0] in "CZ" else char for char in unicodedata.normalize("NFC", title)
     )
-    name = " ".join(re.sub(r'[<>:"/\\|?*]', " ", shown).split())[:LONGEST_NAME].strip(" .")
+    name = " ".join(re.sub(r'[<>:"/\\|?*]', " ", printable).split())[:LONGEST_NAME].strip(" .")
     if _RESERVED.fullmatch(name):
         name = f"{name} chat" if "." not in name else name.replace(".", " ")
     return name or "Greenlight"
 
 
-def _closed(written: str) -> str:
+def _close_fence(source: str) -> str:
     """Text with its last code block closed, which else would take in all that follows (CommonMark 0.31, section 4.5)."""
     fence = ""
-    for line in written.splitlines():
-        found = re.match(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)", line)
-        if found is None:
+    for line in source.splitlines():
+        match = re.match(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)", line)
+        if match is None:
             continue
         if not fence:
-            fence = found[1]
-        elif found[1].startswith(fence) and not found[2].strip():
+            fence = match[1]
+        elif match[1].startswith(fence) and not match[2].strip():
             fence = ""
-    return f"{written}\n{fence}" if fence else written
+    return f"{source}\n{fence}" if fence else source
 
 
 def _figures_line(turn: Turn, lang: Lang) -> str:
     """The reply's own figures, each only where it was measured; what wrote it, and with which settings."""
-    return " · ".join([*ending(turn.reply, lang), *_measured(turn.reply, lang), *written_by(turn, lang)])
+    return " · ".join([*ending(turn.reply, lang), *_figures(turn.reply, lang), *provenance(turn, lang)])
 
 
 def ending(reply: Reply, lang: Lang) -> list[str]:
@@ -140,13 +140,13 @@ def ending(reply: Reply, lang: Lang) -> list[str]:
     return [text(_ENDINGS[reply.reason], lang, message=" ".join(reply.message.split()))]
 
 
-def _measured(reply: Reply, lang: Lang) -> list[str]:
+def _figures(reply: Reply, lang: Lang) -> list[str]:
     own = reply.tally.summary()
-    counted = text("export.tokens", lang, tokens=own.tokens, drafted=own.drafted, accepted=own.accepted)
-    return [counted, *(text(key, lang, value=value) for key, value in figures_of(own))]
+    counts = text("export.tokens", lang, tokens=own.tokens, drafted=own.drafted, accepted=own.accepted)
+    return [counts, *(text(key, lang, value=value) for key, value in figures_of(own))]
 
 
-def written_by(turn: Turn, lang: Lang) -> list[str]:
+def provenance(turn: Turn, lang: Lang) -> list[str]:
     """Who guessed, which model wrote it on what, and with which settings; without what is not known."""
     drafters = [_name(drafts.drafter, lang) for drafts in turn.reply.tally.by_drafter]
     parts = [" + ".join(drafters) or text("export.no_drafter", lang)]
@@ -174,6 +174,6 @@ def _settings(turn: Turn, lang: Lang) -> list[str]:
         ("frequency_penalty.label", sampling.frequency_penalty, 0.0),
         ("presence_penalty.label", sampling.presence_penalty, 0.0),
     ]  # fmt: skip
-    changed = [f"{text(key, lang)} {value:g}" for key, value, usual in others if value != usual]
+    unusual = [f"{text(key, lang)} {value:g}" for key, value, usual in others if value != usual]
     temperature = text("export.temperature", lang, value=f"{sampling.temperature:g}")
-    return [temperature, f"K {k}", *changed, text(f"rule.{params.rule.value}", lang)]
+    return [temperature, f"K {k}", *unusual, text(f"rule.{params.rule.value}", lang)]

@@ -84,7 +84,7 @@ def extend(recording: Recording, name: LaneName, events: Sequence[Event]) -> Rec
     return replace(recording, lanes=tuple(grown if one is lane else one for one in recording.lanes))
 
 
-def closed(recording: Recording) -> Recording:
+def close(recording: Recording) -> Recording:
     """Nobody adds to it any more: a lane that has not ended was stopped where it is."""
     for lane in recording.lanes:
         end = Finished(FinishReason.CANCELLED, lane.reply.text, lane.reply.token_ids)
@@ -95,8 +95,8 @@ def closed(recording: Recording) -> Recording:
 def race_lanes(facts: Facts | None, params: DecodingParams, system: str = "") -> tuple[Lane, Lane]:
     """Both lanes of a race that begins. params: of the one with guesses; facts None: the engine is gone already."""
     plain = replace(params, num_speculative_tokens=0, drafter="none")
-    written = [None if facts is None else about_of(facts, each, system) for each in (plain, params)]
-    return Lane(LaneName.PLAIN, written[0]), Lane(LaneName.SPECULATIVE, written[1])
+    abouts = [None if facts is None else about_of(facts, each, system) for each in (plain, params)]
+    return Lane(LaneName.PLAIN, abouts[0]), Lane(LaneName.SPECULATIVE, abouts[1])
 
 
 def of_turn(turn: Turn, recording_id: str) -> Recording:
@@ -110,23 +110,23 @@ class Recordings:
 
     def __init__(self, capacity: int = CAPACITY, capacity_blocks: int = CAPACITY_BLOCKS) -> None:
         self._capacity, self._capacity_blocks = capacity, capacity_blocks
-        self._kept: OrderedDict[str, Recording] = OrderedDict()
+        self._store: OrderedDict[str, Recording] = OrderedDict()
 
     def new_id(self) -> str:
         return secrets.token_urlsafe(18)
 
     def put(self, recording: Recording) -> None:
         """Keep it, or a newer state of it. The newest stays, however large it is."""
-        self._kept[recording.id] = recording
-        self._kept.move_to_end(recording.id)
-        blocks = sum(map(size, self._kept.values()))
-        while len(self._kept) > 1 and (len(self._kept) > self._capacity or blocks > self._capacity_blocks):
-            blocks -= size(self._kept.popitem(last=False)[1])
+        self._store[recording.id] = recording
+        self._store.move_to_end(recording.id)
+        blocks = sum(map(size, self._store.values()))
+        while len(self._store) > 1 and (len(self._store) > self._capacity or blocks > self._capacity_blocks):
+            blocks -= size(self._store.popitem(last=False)[1])
 
     def find(self, recording_id: str) -> Recording | None:
-        if recording_id in self._kept:
-            self._kept.move_to_end(recording_id)
-        return self._kept.get(recording_id)
+        if recording_id in self._store:
+            self._store.move_to_end(recording_id)
+        return self._store.get(recording_id)
 
 
 def size(recording: Recording) -> int:

@@ -39,11 +39,11 @@ def turn_json(turn: Turn) -> dict[str, Any]:
 def about_json(about: About | None) -> dict[str, Any] | None:
     if about is None:
         return None
-    said = asdict(about)
-    sampling = said["params"]["sampling"]
+    record = asdict(about)
+    sampling = record["params"]["sampling"]
     if sampling["seed"] is not None:
         sampling["seed"] = str(sampling["seed"])  # a script's numbers are not that exact
-    return said
+    return record
 
 
 def conversation(record: object) -> Conversation:
@@ -55,15 +55,15 @@ def conversation(record: object) -> Conversation:
         raise NotSaved("it has no id")
     if not isinstance(turns, list) or len(turns) > MAX_TURNS:
         raise NotSaved("it has no list of turns")
-    told = Conversation(id_)
+    chat = Conversation(id_)
     for turn in turns:
-        told = _with_turn(told, turn)
+        chat = _with_turn(chat, turn)
     return Conversation(
-        id_, told.turns, told.tally, told.next_key
+        id_, chat.turns, chat.tally, chat.next_key
     )  # a change from before it was saved cannot be undone
 
 
-def _with_turn(told: Conversation, turn: object) -> Conversation:
+def _with_turn(chat: Conversation, turn: object) -> Conversation:
     if not isinstance(turn, dict):
         raise NotSaved("a turn is no object")
     rows = turn.get("rows")
@@ -73,11 +73,11 @@ def _with_turn(told: Conversation, turn: object) -> Conversation:
         events = trace.events(_up_to_its_end(rows))
     except EngineError as error:
         raise NotSaved(str(error)) from error
-    key = _whole(turn.get("key", told.next_key))
-    if key < told.next_key:
+    key = _whole(turn.get("key", chat.next_key))
+    if key < chat.next_key:
         raise NotSaved("its turns are not in order")
-    told = begin(replace(told, next_key=key), _text(turn.get("user")), about=about(turn.get("about")))
-    return abandon(progress(told, key, events), key)
+    chat = begin(replace(chat, next_key=key), _text(turn.get("user")), about=about(turn.get("about")))
+    return abandon(progress(chat, key, events), key)
 
 
 def _up_to_its_end(rows: list[Any]) -> list[Any]:
@@ -86,30 +86,30 @@ def _up_to_its_end(rows: list[Any]) -> list[Any]:
     return rows[: next(ends, len(rows)) + 1]
 
 
-def about(said: object) -> About | None:
+def about(record: object) -> About | None:
     """What wrote a reply, or None where that was not kept. Raises NotSaved."""
-    if said is None:
+    if record is None:
         return None
-    if not isinstance(said, dict):
+    if not isinstance(record, dict):
         raise NotSaved("what wrote a reply is no object")
     try:
         return About(
-            _text(said["target"]), _text(said["weights"]), _text(said["kernel"]), _text(said["device"]),
-            said["exact"] is True, _whole(said["context_len"]), _texts(said["drafters"]),
-            _params(said["params"]), _text(said["system"]), _text(said.get("drafter", "")),
+            _text(record["target"]), _text(record["weights"]), _text(record["kernel"]), _text(record["device"]),
+            record["exact"] is True, _whole(record["context_len"]), _texts(record["drafters"]),
+            _params(record["params"]), _text(record["system"]), _text(record.get("drafter", "")),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, OverflowError, EngineError) as error:
         raise NotSaved("what wrote a reply is not as it was saved") from error
 
 
-def _params(said: Mapping[str, Any]) -> DecodingParams:
+def _params(record: Mapping[str, Any]) -> DecodingParams:
     """DecodingParams checks the values; unknown names are a TypeError."""
-    sampling = dict(said["sampling"])
+    sampling = dict(record["sampling"])
     if sampling["seed"] is not None:
         sampling["seed"] = int(_text(sampling["seed"])[:30])
     sampling["logit_bias"] = tuple((int(id_), float(bias)) for id_, bias in sampling.get("logit_bias", ()))
-    known = {field.name for field in fields(DecodingParams)}
-    rest: dict[str, Any] = {name: value for name, value in said.items() if name in known}
+    names = {field.name for field in fields(DecodingParams)}
+    rest: dict[str, Any] = {name: value for name, value in record.items() if name in names}
     rest |= {
         "sampling": SamplingParams(**sampling), "rule": Rule(rest["rule"]), "detail": Detail(rest["detail"]),
         "stop": _texts(rest["stop"]),
@@ -117,19 +117,19 @@ def _params(said: Mapping[str, Any]) -> DecodingParams:
     return DecodingParams(**rest)
 
 
-def _text(said: object) -> str:
-    if not isinstance(said, str) or len(said) > MAX_WRITTEN:
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > MAX_WRITTEN:
         raise NotSaved("a text is missing or far too long")
-    return said.encode("utf-8", "replace").decode("utf-8")
+    return value.encode("utf-8", "replace").decode("utf-8")
 
 
-def _texts(said: object) -> tuple[str, ...]:
-    if not isinstance(said, list):
+def _texts(values: object) -> tuple[str, ...]:
+    if not isinstance(values, list):
         raise NotSaved("a list is missing")
-    return tuple(map(_text, said))
+    return tuple(map(_text, values))
 
 
-def _whole(said: object) -> int:
-    if isinstance(said, bool) or not isinstance(said, int) or not 0 < said < 2**31:
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
         raise NotSaved("a number is out of range")
-    return said
+    return value

@@ -27,7 +27,7 @@ from engine import Prefilling, TraceError, trace
 from engine.trace import untrusted
 from ui.examples import ASSETS
 from ui.html.render import both
-from ui.recording.recordings import RACE, Lane, LaneName, Recording, closed
+from ui.recording.recordings import RACE, Lane, LaneName, Recording, close
 from ui.recording.saved import MAX_WRITTEN, NotSaved, about, about_json
 from ui.state import Reply, advance
 from ui.strings import text
@@ -54,11 +54,11 @@ class Unreadable(TraceError):
 
 def dump(recording: Recording) -> str:
     """The file's text: a line for each event. Half a surrogate pair, which no file can hold, becomes a question mark."""
-    said: dict[str, Any] = {
+    head_fields: dict[str, Any] = {
         "greenlight_trace": FORMAT, "made": recording.date, "title": recording.title,
         "system": recording.system, "user": recording.user,
     }  # fmt: skip
-    head = ",\n".join(f"{_json(key)}: {_json(value)}" for key, value in said.items())
+    head = ",\n".join(f"{_json(key)}: {_json(value)}" for key, value in head_fields.items())
     lanes = ",\n".join(map(_dump_lane, recording.lanes))
     return f'{{{head},\n"lanes": [\n{lanes}\n]}}\n'.encode("utf-8", "replace").decode("utf-8")
 
@@ -72,30 +72,30 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def load(given: object, recording_id: str) -> Recording:
+def load(source: object, recording_id: str) -> Recording:
     """The recording of a file's text, or of the JSON value that it holds. A lane without an end is closed as stopped.
 
     Raises Unreadable.
     """
-    record = _parsed(given) if isinstance(given, str) else given
+    record = _parse(source) if isinstance(source, str) else source
     if not isinstance(record, dict) or "greenlight_trace" not in record:
         raise Unreadable("trace.foreign")
     version = record["greenlight_trace"]
     if isinstance(version, bool) or version != FORMAT:
         raise Unreadable("trace.version")
     try:
-        return closed(_recording(record, recording_id))
+        return close(_recording(record, recording_id))
     except Unreadable:
         raise
     except (TraceError, NotSaved) as error:
         raise Unreadable("trace.damaged") from error
 
 
-def _parsed(written: str) -> object:
-    if len(written) > MAX_CHARS:
+def _parse(source: str) -> object:
+    if len(source) > MAX_CHARS:
         raise Unreadable("trace.long", limit=MAX_CHARS // 1_000_000)
     try:
-        return json.loads(written.removeprefix("\ufeff"), parse_constant=_no_number)
+        return json.loads(source.removeprefix("\ufeff"), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise Unreadable("trace.broken") from error
 
@@ -113,40 +113,40 @@ def _recording(record: dict[str, Any], recording_id: str) -> Recording:
     return Recording(recording_id, user, lanes, system, _date(record["made"]), (english, chinese))
 
 
-def _lanes(said: object) -> Iterator[Lane]:
-    lanes = said if isinstance(said, list) else []
+def _lanes(value: object) -> Iterator[Lane]:
+    lanes = value if isinstance(value, list) else []
     names = [lane.get("name") if isinstance(lane, dict) else None for lane in lanes]
     if names != [LaneName.REPLY] and not (len(names) == len(RACE) and all(name in names for name in RACE)):
         raise Unreadable("trace.lanes")
     for lane in lanes:
         untrusted.check_keys(lane, ("name", "about", "rows"))
-        told = [
+        events = [
             event for event in trace.events(lane["rows"]) if not isinstance(event, Prefilling)
         ]  # these leave nothing
-        yield Lane(LaneName(lane["name"]), about(lane["about"]), advance(Reply(), told))
+        yield Lane(LaneName(lane["name"]), about(lane["about"]), advance(Reply(), events))
 
 
-def _date(said: object) -> str:
-    made = untrusted.text(said, MAX_DATE)
+def _date(value: object) -> str:
+    date = untrusted.text(value, MAX_DATE)
     try:
-        if made:
-            datetime.fromisoformat(made)
+        if date:
+            datetime.fromisoformat(date)
     except ValueError:
         untrusted.fail("its date is none")
-    return made
+    return date
 
 
-def shipped(name: str, recording_id: str) -> Recording:
+def load_shipped(name: str, recording_id: str) -> Recording:
     """One of SHIPPED. Raises Unreadable where there is none of that name."""
     if name not in SHIPPED:
         raise Unreadable("trace.missing", name=name)
-    return replace(_shipped(name), id=recording_id)
+    return replace(_load_shipped(name), id=recording_id)
 
 
 @cache
-def _shipped(name: str) -> Recording:
+def _load_shipped(name: str) -> Recording:
     try:
-        written = (ASSETS / "traces" / f"{name}.json").read_text(encoding="utf-8")
+        source = (ASSETS / "traces" / f"{name}.json").read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise Unreadable("trace.missing", name=name) from error
-    return load(written, name)
+    return load(source, name)
