@@ -29,7 +29,8 @@ SCRIPTS = (
     "tabs",
     "start",
 )
-"""In assets/page, in this order: they share one scope, the body of a function that Gradio calls when the page is there."""
+"""In assets/page, in this order: they share one scope, the body of a function that Gradio calls when the page is
+there."""
 
 STYLES = (
     "colours",

@@ -1,4 +1,5 @@
-"""What the controller did, as far as the page tells of it: a round in a few figures, and whether guessing rests. Pure."""
+"""What the controller did, as far as the page tells of it: a round in a few figures, and whether guessing rests.
+Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class Course:
     """Rounds so far, without those that only measure plain speed.
 
     latest: the newest. idle: how many without guesses at the end, looks aside; idle_for: the newest of these.
-    speedup_seconds, seconds: sums over rounds of which something was expected, the former of expected speed-up times seconds.
+    speedup_seconds, seconds: sums over rounds of which something was expected, the former of expected speed-up times
+    seconds.
     """
 
     latest: RoundFigures | None = None

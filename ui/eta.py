@@ -1,4 +1,5 @@
-"""How long a phase of loading will still take, as far as that can be said: from how it went since somebody looked. No clock."""
+"""How long a phase of loading will still take, as far as that can be said: from how it went since somebody looked. No
+clock."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class Pace:
         self._since_s, self._share = 0.0, 0.0
 
     def left_s(self, status: Status, now_s: float) -> float | None:
-        """Seconds until this phase ends if it goes on as it has; None while that cannot be said. now_s: of any one clock."""
+        """Seconds until this phase ends if it goes on as it has; None while that cannot be said. now_s: of any one
+        clock."""
         share = status.fraction
         if share is None:
             self._phase = ""

@@ -1,4 +1,5 @@
-"""The example prompts: three where guessing pays off, three where it hardly helps. They live in assets/examples.json."""
+"""The example prompts: three where guessing pays off, three where it hardly helps. They live in
+assets/examples.json."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """`good`: speculation shines here. expect: what will be seen of it. `temperature` is set together with the prompt."""
+    """`good`: speculation shines here. expect: what will be seen of it. `temperature` is set together with the
+    prompt."""
 
     id: str
     good: bool

@@ -1,4 +1,5 @@
-"""What all long work that is streamed to the page has in common: how often the page is told, and what an error says there."""
+"""What all long work that is streamed to the page has in common: how often the page is told, and what an error says
+there."""
 
 from __future__ import annotations
 
@@ -6,15 +7,16 @@ from engine import Busy, ContextFull, EngineError
 from ui.html.render import both
 
 UPDATE_S = 1 / 12
-"""At most so often is the page told. Only the page is paced; the engine runs freely and its queue is emptied each time."""
+"""At most so often is the page told. Only the page is paced; the engine runs freely and its queue is emptied each
+time."""
 
 
 BRISK_S = 2.0
 
 
 CALM_UPDATE_S = 1 / 4
-"""A reply longer than BRISK_S is told of less often: each update takes the processor from the engine for some milliseconds,
-which a machine with few cores feels (`python -m ui.bench.page_cost attached`)."""
+"""A reply longer than BRISK_S is told of less often: each update takes the processor from the engine for some
+milliseconds, which a machine with few cores feels (`python -m ui.bench attached`)."""
 
 
 GLANCE_S = 0.02

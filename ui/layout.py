@@ -42,8 +42,8 @@ SEND = "(...values) => window.greenlight.send(...values)"
 
 JOIN = """window.greenlight{Name} = {{element, trigger, props, watch, events: {events}}};
 document.dispatchEvent(new CustomEvent("greenlight:{name}"));"""
-"""The script of a component of the other views: it hands what Gradio gave it to the page's own script. Gradio takes only
-events that are named in it."""
+"""The script of a component of the other views: it hands what Gradio gave it to the page's own script. Gradio takes
+only events that are named in it."""
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
@@ -135,8 +135,8 @@ class _Page:
         quick: dict[str, Any] = {"queue": False, "preprocess": False, **PRIVATE}
         asks: dict[str, Any] = {"trigger_mode": "multiple", **quick}
         id_, log, values = self.conversation, self.log, self.settings.components
-        # "multiple": a message sent the moment the last reply ends must not be dropped because Gradio is not done with it;
-        # that only one reply runs at a time is the server's to say.
+        # "multiple": a message sent the moment the last reply ends must not be dropped because Gradio is not done with
+        # it; that only one reply runs at a time is the server's to say.
         gr.on(
             [send.click, self.box.submit], self.on_send, [id_, self.box, *values], log,
             **writes | {"js": SEND, "trigger_mode": "multiple"},
@@ -193,7 +193,8 @@ class _Page:
         return [pack(patch, id_), *self.settings.found(drafter, _lang(getattr(event, "lang", None)))]
 
     async def on_ask(self, event: gr.EventData) -> Any:
-        """What the page pulls; see `Handlers.answer`. A conversation that it gives back, or deletes, comes the same way."""
+        """What the page pulls; see `Handlers.answer`. A conversation that it gives back, or deletes, comes the same
+        way."""
         id_, what, args = str(event.conversation or ""), str(event.what), event.args or {}
         patch: Patch | None = None
         if what == "restore":
@@ -322,9 +323,11 @@ THEME = '<circle cx="8" cy="8" r="5.5"/><path fill="currentColor" d="M8 2.5v11a5
 def _header() -> str:
     logo = (ASSETS / "logo.svg").read_text(encoding="utf-8")
     return (
-        f'<header class="gl-header">{sidebar.header()}<span class="logo" aria-hidden="true">{logo}</span><h1>{both("app.name")}</h1>'
+        f'<header class="gl-header">{sidebar.header()}<span class="logo" aria-hidden="true">{logo}</span>'
+        f"<h1>{both('app.name')}</h1>"
         f'{viewer.tabs()}<p class="line">{both("app.line")}</p><span data-figure="engine"></span>'
-        f'<button type="button" data-action="language"{_hint("header.language.help")}>{both("header.language")}</button>'
+        f'<button type="button" data-action="language"{_hint("header.language.help")}>{both("header.language")}'
+        "</button>"
         f'<button type="button" class="picture" data-action="theme"{_hint("header.theme")}>{render.icon(THEME)}'
         f'<span class="unseen">{both("header.theme")}</span></button></header>'
     )
@@ -336,10 +339,12 @@ def _log(options: Options) -> str:
         f'<div data-lang-fixed="{options.lang or ""}"></div>'
         f'<h2 class="unseen" id="gl-log-name">{both("log.label")}</h2>'
         '<div class="log" data-part="log" tabindex="0" role="region" aria-labelledby="gl-log-name">'
-        f'<div class="blank"><div class="loading" data-part="loading"></div><p class="lead">{both("app.line")}</p><h2>{both("log.empty")}</h2>'
+        f'<div class="blank"><div class="loading" data-part="loading"></div><p class="lead">{both("app.line")}</p>'
+        f"<h2>{both('log.empty')}</h2>"
         f'<div class="tries">{buttons()}<p>{both("log.english")}</p></div>{viewer.small()}</div>'
         '<div data-part="turns"></div></div>'
-        f'<div class="token-card" role="group" aria-label="{named("card.label")}" data-part="card" tabindex="0" hidden></div>'
+        f'<div class="token-card" role="group" aria-label="{named("card.label")}" data-part="card" tabindex="0" '
+        "hidden></div>"
         '<p class="unseen" role="status" aria-live="polite" data-part="card-say"></p>'
         '<p class="unseen" role="status" aria-live="polite" data-part="say"></p>'
     )
@@ -368,14 +373,16 @@ def _panel() -> str:
         f'<button type="button" class="fold" data-action="fold" aria-expanded="false" aria-controls="gl-figures">'
         f'<span data-figure="line">{both("panel.idle")}</span><span class="unseen">{both("panel.open")}</span></button>'
         f'<div id="gl-figures"><div class="pair">{_side("spec")}{_side("plain")}</div>'
-        f'<p class="pair speedup"><span>{figure("speedup", both("panel.speedup"))} <b data-figure="speedup">{render.DASH}</b></span>'
+        f'<p class="pair speedup"><span>{figure("speedup", both("panel.speedup"))} '
+        f'<b data-figure="speedup">{render.DASH}</b></span>'
         f'<span class="expected"{_hint("panel.expected.help")}>{figure("expected", both("panel.expected"))}'
         f' <b data-figure="expected">{render.DASH}</b></span></p>'
         f'<p class="verdict" data-figure="verdict"></p><p class="rest" data-figure="rest"></p>'
         f'<p class="baseline" data-figure="baseline">{both("panel.idle")}</p><dl>{_cells()}</dl>'
         f'<p class="by" data-figure="by"></p>'
         f"<h3>{both('legend.title')}</h3>{render.legend()}"
-        f'<p class="how">{both("legend.round")}</p>{"".join(map(_switch, ("colours", "hide", "shade")))}{render.scale()}'
+        f'<p class="how">{both("legend.round")}</p>{"".join(map(_switch, ("colours", "hide", "shade")))}'
+        f"{render.scale()}"
         f'<div id="gl-charts">{reply_charts.charts_frame()}</div></div>'
     )
 
@@ -391,7 +398,8 @@ def _hint(key: str) -> str:
 
 def _side(name: str) -> str:
     return (
-        f'<div class="side {name}"><span>{figure(name, both(f"panel.{name}"))}</span><b data-figure="{name}">{render.DASH}</b>'
+        f'<div class="side {name}"><span>{figure(name, both(f"panel.{name}"))}</span>'
+        f'<b data-figure="{name}">{render.DASH}</b>'
         f'<i>{both("panel.unit")}</i><span class="bar"><span data-figure="bar.{name}"></span></span></div>'
     )
 
@@ -413,6 +421,7 @@ def _cells() -> str:
         "ttft",
     )
     return "".join(
-        f'<div><dt{_hint(f"panel.{name}.help")}>{figure(name, both(f"panel.{name}"))}</dt><dd data-figure="{name}">{render.DASH}</dd></div>'
+        f"<div><dt{_hint(f'panel.{name}.help')}>{figure(name, both(f'panel.{name}'))}</dt>"
+        f'<dd data-figure="{name}">{render.DASH}</dd></div>'
         for name in names
     )

@@ -1,6 +1,8 @@
-"""python -m ui.record: records the races that come with the app (assets/traces), on this machine, with the default model.
+"""python -m ui.record: records the races that come with the app (assets/traces), on this machine, with the default
+model.
 
-They are what the page shows before a model is there. Anybody can record them anew; speeds are those of the machine at hand.
+They are what the page shows before a model is there. Anybody can record them anew; speeds are those of the machine at
+hand.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ class Live:
 
 
 def latest(store: OrderedDict[str, Value], session: str, fresh: Callable[[], Value], most: int) -> Value:
-    """What is kept for that visitor, who is now the last to be forgotten; beyond `most` who came back last longest ago is."""
+    """What is kept for that visitor, who is now the last to be forgotten; beyond `most` who came back last longest ago
+    is."""
     value = store[session] if session in store else store.setdefault(session, fresh())
     store.move_to_end(session)
     while len(store) > most:

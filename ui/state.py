@@ -67,7 +67,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One event of a reply and the tokens that it added, none at the end. It never changes, so it is sent to the browser once."""
+    """One event of a reply and the tokens that it added, none at the end. It never changes, so it is sent to the
+    browser once."""
 
     event: Prefilled | Round | Finished
     pieces: tuple[Piece, ...] = ()
@@ -83,8 +84,8 @@ class Phase(StrEnum):
 class Reply:
     """One reply so far.
 
-    read_share: how much of a long prompt has been read, 0 to 1. outgrown: a round went without guesses because the drafter's
-    own context was full. course: what the controller did.
+    read_share: how much of a long prompt has been read, 0 to 1. outgrown: a round went without guesses because the
+    drafter's own context was full. course: what the controller did.
     """
 
     phase: Phase = Phase.WAITING
@@ -109,7 +110,8 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a reply was written by and with. drafters: those that there were; drafter: the name of the model or head among them."""
+    """What a reply was written by and with. drafters: those that there were; drafter: the name of the model or head
+    among them."""
 
     target: str
     weights: str
@@ -138,7 +140,8 @@ def about_of(facts: Facts, params: DecodingParams, system: str = "") -> About:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message and its reply. `key` is unique in its conversation; whatever writes the reply again makes a new turn."""
+    """A message and its reply. `key` is unique in its conversation; whatever writes the reply again makes a new
+    turn."""
 
     key: int
     user: str
@@ -280,7 +283,8 @@ def progress(conversation: Conversation, key: int, events: Sequence[Event]) -> C
 
 
 def reattribute(conversation: Conversation, about: About | None) -> Conversation:
-    """The last turn as written by another pair than was in use when it was asked for: it waited while they were changed."""
+    """The last turn as written by another pair than was in use when it was asked for: it waited while they were
+    changed."""
     *turns, last = conversation.turns
     if about is None or (last.about is not None and last.about.pair == about.pair):
         return conversation

@@ -1,4 +1,5 @@
-"""How the page is dressed: system fonts only, a quiet neutral theme, the style sheet. Nothing is loaded from elsewhere."""
+"""How the page is dressed: system fonts only, a quiet neutral theme, the style sheet. Nothing is loaded from
+elsewhere."""
 
 from __future__ import annotations
 

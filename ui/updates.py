@@ -4,8 +4,8 @@ Blocks of a reply never change, so a patch carries only those from index `from` 
 Gradio may skip values when they come faster than the browser draws. Therefore each patch repeats the blocks of the
 last few, and a page that still finds a gap asks for everything (`sync`). A patch thus never has to arrive.
 
-A block is sent as its HTML and its row (see `engine.trace.reply`), without the lists of likeliest tokens: with the rows the browser keeps the conversation, and can
-give it back to a server that no longer knows it.
+A block is sent as its HTML and its row (see `engine.trace.reply`), without the lists of likeliest tokens: with the rows
+the browser keeps the conversation, and can give it back to a server that no longer knows it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def with_version(patch: Patch) -> Patch:
 
 
 def pack(patch: Patch, conversation_id: str = "") -> str:
-    """A patch as one string, with the conversation id that the page asked with: the page follows to a new id only from there.
+    """A patch as one string, with the conversation id that the page asked with: the page follows to a new id only from
+    there.
 
     One string, because Gradio sends nested values as differences to the one before, and its list differences are
     wrong when an inner list loses several entries at once. A string that does not grow is simply replaced.
@@ -109,7 +110,8 @@ def latest(
     probing: bool = True,
     note: str = "",
 ) -> Patch:
-    """The last turn with its `blocks` from `start` on, and the figures. Its size does not depend on the reply's length."""
+    """The last turn with its `blocks` from `start` on, and the figures. Its size does not depend on the reply's
+    length."""
     *earlier, turn = conversation.turns
     return (
         _patch(conversation, [_turn(earlier[-1] if earlier else None, turn, start, blocks, ahead)])

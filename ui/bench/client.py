@@ -18,7 +18,8 @@ TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What came: the reply's events, how many updates, and seconds from the first token to the end by the client's clock."""
+    """What came: the reply's events, how many updates, and seconds from the first token to the end by the client's
+    clock."""
 
     events: tuple[Event, ...]
     updates: int

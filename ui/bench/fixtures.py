@@ -15,7 +15,8 @@ _WORDS = ("the", "sea", "was", "calm", "and", "nobody", "had", "seen", "such", "
 
 
 def reply(tokens: int) -> list[Event]:
-    """A reply of at least that many tokens that still goes on: rounds of K drafts of which 0, 1 ... K are right in turn."""
+    """A reply of at least that many tokens that still goes on: rounds of K drafts of which 0, 1 ... K are right in
+    turn."""
     events: list[Event] = [Prefilled(24, 0, _token(0, Source.PLAIN), 7, 0.05)]
     position = 1
     while position < tokens:

@@ -1,5 +1,5 @@
-"""python -m ui.bench COMMAND: what the page costs. `updates` needs no model; `attached` is the promise that a page does not
-slow the engine down, with a client that receives every update in a process of its own, as a browser would."""
+"""python -m ui.bench COMMAND: what the page costs. `updates` needs no model; `attached` is the promise that a page does
+not slow the engine down, with a client that receives every update in a process of its own, as a browser would."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ PROMPTS = (
     "Write a very long story about a lighthouse keeper, in many chapters. Do not stop.",
     "Explain everything that you know about the history of the sea, in as much detail as you can.",
 )
-"""The default model's greedy replies to these go on until they are cut. They come to repeat themselves, so that nearly every guess is
-right; `--k 0` has the same text in as many rounds as tokens."""
+"""The default model's greedy replies to these go on until they are cut. They come to repeat themselves, so that nearly
+every guess is right; `--k 0` has the same text in as many rounds as tokens."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -95,7 +95,8 @@ def run_updates(args: argparse.Namespace) -> dict[str, Any]:
             f"{name:7} {short:6.2f} ms at {LENGTHS[0]} tokens, {long:6.2f} ms at {LENGTHS[1]}, ratio {long / short:.2f}"
         )
     print(
-        f"medians of {args.limit} each, in turn; an update holds {fixtures.ROUNDS_AN_UPDATE} rounds and repeats three times as many"
+        f"medians of {args.limit} each, in turn; an update holds {fixtures.ROUNDS_AN_UPDATE} rounds and repeats three "
+        "times as many"
     )
     return report
 
@@ -258,7 +259,8 @@ def _report(measurements: Sequence[tuple[Measurement, Measurement]]) -> dict[str
     report["updates"] = [page.updates for _, page in measurements]
     report["identical"] = sum(alone.token_ids == page.token_ids for alone, page in measurements)
     print(
-        f"replies of {report['tokens']} tokens in {report['updates']} updates; {report['identical']} of {len(measurements)} identical"
+        f"replies of {report['tokens']} tokens in {report['updates']} updates; {report['identical']} "
+        f"of {len(measurements)} identical"
     )
     return report
 

@@ -1,10 +1,11 @@
-"""The figures of a reply and of a race, as Plotly takes them. Pure; what they show comes from `ui.charts.reply` and `ui.race.charts`.
+"""The figures of a reply and of a race, as Plotly takes them. Pure; what they show comes from `ui.charts.reply` and
+`ui.race.charts`.
 
-Colours are the style sheet's variables (`var(--gl-draft)`) and words are keys of `ui.strings`: the page's script puts in
-what they stand for, so a figure follows theme and language without being asked for again.
+Colours are the style sheet's variables (`var(--gl-draft)`) and words are keys of `ui.strings`: the page's script puts
+in what they stand for, so a figure follows theme and language without being asked for again.
 
-All but the numbers is the same each time. It is built once from Plotly's own classes, which refuse what Plotly would not
-understand; that takes 20 ms, filling in the numbers next to nothing.
+All but the numbers is the same each time. It is built once from Plotly's own classes, which refuse what Plotly would
+not understand; that takes 20 ms, filling in the numbers next to nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ Mark = tuple[float, float, float | None, float | None]
 """A measured figure: x, y, and what its repeats scatter between."""
 
 Step = tuple[float, tuple[float, float, float], int]
-"""A round on the time line: its start, the seconds of guessing, of the big model and of the rest, the tokens that it wrote."""
+"""A round on the time line: its start, the seconds of guessing, of the big model and of the rest, the tokens that it
+wrote."""
 
 FONT = "system-ui, sans-serif"
 
@@ -36,8 +38,8 @@ WORDS = (
     "lab.axis.users", "lab.axis.tokens", "lab.axis.k", "lab.axis.temperature", "lab.axis.rows", "lab.axis.speed",
     "lab.axis.times", "lab.axis.ms", "lab.axis.alpha", "lab.series.plain", "lab.series.speculative", "lab.series.auto",
     "lab.series.predicted", "lab.series.measured", "lab.series.floor", "lab.series.compute", "lab.series.own",
-    "lab.series.copy", "lab.series.code", "lab.series.summary", "lab.series.rag", "lab.series.chat", "lab.series.choice",
-    "lab.series.poem", "lab.series.rejection", "lab.series.shared_noise",
+    "lab.series.copy", "lab.series.code", "lab.series.summary", "lab.series.rag", "lab.series.chat",
+    "lab.series.choice", "lab.series.poem", "lab.series.rejection", "lab.series.shared_noise",
 )  # fmt: skip
 """Every key that a figure may hold."""
 
@@ -133,7 +135,8 @@ def right_in_a_row(counts: Mapping[int, int]) -> Figure:
 
 
 def scatter(dots: Sequence[tuple[float, float, bool]]) -> Figure:
-    """dots: (the drafter's probability, the target's, whether it was accepted). On the dashed line both are the same."""
+    """dots: (the drafter's probability, the target's, whether it was accepted). On the dashed line both are the
+    same."""
     data = [_trace("even")]
     for kind in (True, False):
         if points := [(draft, target) for draft, target, right in dots if right is kind]:
@@ -160,7 +163,8 @@ def experiment_lines(chart: str, lines: Sequence[tuple[str, str, Sequence[Mark]]
 
 
 def kinds(bars: Sequence[tuple[str, Mark]]) -> Figure:
-    """Bars of the speed-up by kind of text, the first on top; where the line of 1 is not reached guessing costs time."""
+    """Bars of the speed-up by kind of text, the first on top; where the line of 1 is not reached guessing costs
+    time."""
     marks = [mark for _, mark in bars]
     trace = _trace("lab.bars") | {"x": [_round_off(y) for _, y, *_ in marks], "y": [_series(kind) for kind, _ in bars]}
     return {"data": [trace | _scatter_of("error_x", marks)], "layout": _layout("lab.text")}
@@ -290,7 +294,8 @@ def _layouts() -> dict[str, Figure]:
         "margin": {"l": 52, "r": 12, "t": 32, "b": 40}, "bargap": 0.25, "hovermode": "closest",
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "itemclick": False,
                    "itemdoubleclick": False, "traceorder": "normal"},
-        "hoverlabel": {"bgcolor": _colour("raised"), "bordercolor": _colour("line"), "font": {"color": _colour("text")}},
+        "hoverlabel": {"bgcolor": _colour("raised"), "bordercolor": _colour("line"),
+                       "font": {"color": _colour("text")}},
     }  # fmt: skip
 
     def layout(x: str, y: str, across: dict[str, Any], up: dict[str, Any], **more: Any) -> Figure:
@@ -308,10 +313,11 @@ def _layouts() -> dict[str, Figure]:
         "acceptance": layout("charts.axis.place", "charts.axis.right", place, share),
         "lengths": layout("charts.axis.length", "charts.axis.rounds", place, {"tickformat": ",d"},
                           margin={"l": 52, "r": 12, "t": 8, "b": 40}),
-        "time": layout("", "", share | {"dtick": 0.25, "ticklabeloverflow": "allow"}, {"visible": False}, barmode="stack",
-                       margin={"l": 20, "r": 24, "t": 52, "b": 24}),
-        "timeline": layout("charts.axis.own", "", {"nticks": 6}, {"autorange": "reversed", "title": {"text": ""}}, barmode="overlay",
-                           bargap=0.3, uniformtext={"mode": "hide", "minsize": 12}, margin={"l": 84, "r": 16, "t": 32, "b": 40}),
+        "time": layout("", "", share | {"dtick": 0.25, "ticklabeloverflow": "allow"}, {"visible": False},
+                       barmode="stack", margin={"l": 20, "r": 24, "t": 52, "b": 24}),
+        "timeline": layout("charts.axis.own", "", {"nticks": 6}, {"autorange": "reversed", "title": {"text": ""}},
+                           barmode="overlay", bargap=0.3, uniformtext={"mode": "hide", "minsize": 12},
+                           margin={"l": 84, "r": 16, "t": 32, "b": 40}),
         "cumulative": layout("charts.axis.own", "charts.axis.tokens", {"rangemode": "tozero"}, {}, hovermode="x"),
         "passes": layout("charts.axis.length", "charts.axis.passes", place, share, barmode="group"),
         "accepted": layout("charts.axis.row", "charts.axis.rounds", place, {"tickformat": ",d"},
@@ -321,8 +327,8 @@ def _layouts() -> dict[str, Figure]:
 
 
 def _lab_layouts(layout: Callable[..., Figure], share: dict[str, Any]) -> dict[str, Figure]:
-    """Those of the lab. Users, tokens and rows double from one to the next, so their axes are logarithmic; the dotted line
-    of the speed-ups is plain decoding."""
+    """Those of the lab. Users, tokens and rows double from one to the next, so their axes are logarithmic; the dotted
+    line of the speed-ups is plain decoding."""
     doubling = {"type": "log", "tickmode": "array"}
     one = {
         "type": "line",

@@ -70,21 +70,24 @@ def charts_frame() -> str:
 
 
 def section(attributes: str, title: str, places: Mapping[str, str]) -> str:
-    """The fixed part of a section of charts, with a figure for each name in `places`, which holds that one's attributes.
+    """The fixed part of a section of charts, with a figure for each name in `places`, which holds that one's
+    attributes.
 
     Plotly's address is relative to the page, so that it holds behind a path prefix too.
     """
     address = f"gradio_api/file={quote(plotly_script().as_posix())}"
     words = json.dumps(figures.words(), ensure_ascii=False)
     figures_html = "".join(
-        f"<figure {place}><figcaption><h3>{glossary.figure(f'charts.{chart}', both(f'charts.{chart}'))}</h3></figcaption>"
+        f"<figure {place}><figcaption><h3>{glossary.figure(f'charts.{chart}', both(f'charts.{chart}'))}</h3>"
+        "</figcaption>"
         f'<div class="plot" data-of="{chart}" role="img" hidden></div><div class="numbers"></div></figure>'
         for chart, place in places.items()
     )
     return (
         f'<details {attributes} data-plotly="{escape(address)}" data-words="{escape(words)}">'
         f"<summary>{both(title)}</summary>"
-        f'<p class="failed" role="alert" hidden>{both("charts.failed")}</p><div class="sheet">{figures_html}</div></details>'
+        f'<p class="failed" role="alert" hidden>{both("charts.failed")}</p><div class="sheet">{figures_html}</div>'
+        "</details>"
     )
 
 
@@ -116,7 +119,8 @@ def thin(points: Sequence[Point]) -> list[Point]:
 
 
 def stretches(rounds: Sequence[Round]) -> list[tuple[int, int, float]]:
-    """(first token, last token, tokens/s) of equal stretches of the reply, at most MOST_STRETCHES; by where a round ends."""
+    """(first token, last token, tokens/s) of equal stretches of the reply, at most MOST_STRETCHES; by where a round
+    ends."""
     if not rounds:
         return []
     last = _tokens_after(rounds[-1])
@@ -233,7 +237,8 @@ def percent(share: float) -> str:
 
 @cache
 def word(key: str) -> str:
-    """`both`, for words that hold no values: tables are full of them, and filling them in takes longer than counting."""
+    """`both`, for words that hold no values: tables are full of them, and filling them in takes longer than
+    counting."""
     return both(key)
 
 
@@ -256,4 +261,7 @@ def table(
         f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
         for first, *cells in rows
     )
-    return f"<table><caption>{both(caption, **values)}</caption><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>"
+    return (
+        f"<table><caption>{both(caption, **values)}</caption><thead><tr>{columns}</tr></thead><tbody>{body}</tbody>"
+        "</table>"
+    )

@@ -18,7 +18,8 @@ LEFT, RIGHT, TOP, BOTTOM = 46, 14, 12, 36
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A forward pass of so many rows. floor_ms: reading the weights once; compute_ms: calculating alone; None: not known."""
+    """A forward pass of so many rows. floor_ms: reading the weights once; compute_ms: calculating alone; None: not
+    known."""
 
     rows: int
     ms: float
@@ -76,7 +77,10 @@ def _axes(passes: Sequence[Pass], scale: _Scale) -> str:
     names = "".join(
         f'<text x="{scale.x(p.rows):.1f}" y="{bottom + 17}" text-anchor="middle">{p.rows}</text>' for p in passes
     )
-    return f'<g class="axes" aria-hidden="true">{grid}{names}<text x="{LEFT - 6}" y="{TOP}" text-anchor="end">ms</text></g>'
+    return (
+        f'<g class="axes" aria-hidden="true">{grid}{names}<text x="{LEFT - 6}" y="{TOP}" text-anchor="end">ms</text>'
+        "</g>"
+    )
 
 
 def ticks(low: float, high: float) -> list[float]:

@@ -80,7 +80,8 @@ class Handlers:
         return updates.everything(conversation, status, self.facts(), self.pace.left_s(status, time.monotonic()))
 
     def forgotten(self, conversation_id: str) -> bool:
-        """The page names a conversation that is not here (any more); it is asked for it before anything is done with it."""
+        """The page names a conversation that is not here (any more); it is asked for it before anything is done with
+        it."""
         return bool(conversation_id) and self.sessions.find(conversation_id) is None
 
     def missing(self) -> str:
@@ -96,7 +97,8 @@ class Handlers:
         self.sessions.drop(conversation_id)
 
     def restore(self, record: object) -> Patch:
-        """A conversation that its browser kept, for a server that no longer knows it. What the server knows is newer."""
+        """A conversation that its browser kept, for a server that no longer knows it. What the server knows is
+        newer."""
         try:
             conversation = saved.conversation(record)
         except saved.NotSaved:
@@ -172,8 +174,8 @@ class Handlers:
     def retry(
         self, conversation_id: str, key: object, values: Sequence[object], same_seed: bool
     ) -> AsyncGenerator[Patch, None]:
-        """Write a reply again with the settings of now, but with the seed that it had or a new one. The old one goes only
-        once the new one has begun."""
+        """Write a reply again with the settings of now, but with the seed that it had or a new one. The old one goes
+        only once the new one has begun."""
         if self.forgotten(conversation_id):
             return _only(updates.unknown(conversation_id))
         conversation = self.sessions.open(conversation_id)
@@ -191,7 +193,8 @@ class Handlers:
         values: Sequence[object],
         seed: int | Literal["settings"] | None = "settings",
     ) -> AsyncGenerator[Patch, None]:
-        """A reply to `user` behind the first `keep` turns. seed: as the settings say, a certain one, or None, a new one."""
+        """A reply to `user` behind the first `keep` turns. seed: as the settings say, a certain one, or None, a new
+        one."""
         if self.sessions.live(conversation.id):
             yield updates.notice(conversation, both("notice.busy"))
             return
@@ -249,7 +252,8 @@ class Handlers:
             yield status
 
     async def ask(self, live: Live, open_work: Callable[[], AnyWork]) -> AnyWork:
-        """Ask the engine for a stream or a race, off the event loop because a long prompt takes a while to split into tokens."""
+        """Ask the engine for a stream or a race, off the event loop because a long prompt takes a while to split into
+        tokens."""
         asking = asyncio.ensure_future(asyncio.to_thread(open_work))
 
         def attach(future: asyncio.Future[AnyWork]) -> None:

@@ -25,7 +25,8 @@ def header() -> str:
 def sidebar() -> str:
     return (
         '<nav class="chats" aria-labelledby="gl-chats-name">'
-        f'<p class="top"><button type="button" class="new" data-action="chat-new">{icon(PLUS)}{both("chats.new")}</button>'
+        f'<p class="top"><button type="button" class="new" data-action="chat-new">{icon(PLUS)}{both("chats.new")}'
+        "</button>"
         f'<button type="button" class="close" data-action="chats">{icon(CROSS)}{_unseen("chats.close")}</button></p>'
         f'<h2 id="gl-chats-name">{both("chats.title")}</h2>'
         f'<div class="gone" role="status" data-part="chats-gone"></div><ul data-part="chats"></ul>'
@@ -39,7 +40,8 @@ def _ready() -> str:
     """What a script copies or shows when it comes to that."""
     return (
         f'<ul hidden data-text="chat">{_chat()}</ul>'
-        f'<div hidden data-text="chats-gone"><p><span>{both("chats.gone")}</span>{_button("chat-undo", "chats.undo")}</p></div>'
+        f'<div hidden data-text="chats-gone"><p><span>{both("chats.gone")}</span>{_button("chat-undo", "chats.undo")}'
+        "</p></div>"
         f'<span hidden data-text="chats-kept">{both("chats.where")}</span>'
         f'<span hidden data-text="chats-forbidden">{both("chats.forbidden")}</span>'
         f'<span hidden data-text="chats-full">{both("chats.full")}</span>'
@@ -48,7 +50,8 @@ def _ready() -> str:
 
 
 def _chat() -> str:
-    """One entry. Its title is put in as text, three times: to read, to change, and in the name of the button beside it."""
+    """One entry. Its title is put in as text, three times: to read, to change, and in the name of the button beside
+    it."""
     return (
         '<li class="chat"><div class="line"><button type="button" class="open" data-action="chat-open">'
         f'<span class="title" dir="auto"></span><span class="writing" hidden>{both("chats.writing")}</span></button>'
@@ -56,7 +59,8 @@ def _chat() -> str:
         f'{icon(DOTS)}<span class="unseen">{both("chats.more")} <span class="title"></span></span></button></div>'
         f'<label class="rename">{_unseen("chats.name")}<input type="text" maxlength="120" dir="auto"></label>'
         f'<p class="menu" hidden>{_button("chat-rename", "chats.rename", PENCIL)}'
-        f"{_button('chat-markdown', 'chats.markdown', SAVE)}{_button('chat-json', 'chats.json', SAVE, 'chats.json.help')}"
+        f"{_button('chat-markdown', 'chats.markdown', SAVE)}"
+        f"{_button('chat-json', 'chats.json', SAVE, 'chats.json.help')}"
         f"{_button('chat-delete', 'chats.delete', BIN)}</p>"
         f'<p class="sure" hidden><span>{both("chats.sure")}</span>{_button("chat-delete-yes", "chats.yes")}'
         f"{_button('chat-keep', 'chats.keep')}</p></li>"

@@ -17,7 +17,8 @@ from markdown_it.rules_block.table import escapedSplit, getLine, table
 from markdown_it.rules_inline import StateInline, emphasis, escape, link, newline
 
 MAX_NESTING = 40
-"""Quotes, lists and items within each other. The parser drops what lies deeper; `prose.render` then shows plain text."""
+"""Quotes, lists and items within each other. The parser drops what lies deeper; `prose.render` then shows plain
+text."""
 
 _ADDRESS = re.compile(r"(?:https?://|mailto:)\S+", re.IGNORECASE)
 _BREAK = re.compile(r"\n([ \t]+)\Z")
@@ -111,8 +112,8 @@ def _emphasis(state: StateInline, silent: bool) -> bool:
 
 def _link(state: StateInline, silent: bool) -> bool:
     """A link tells its address, as it was written, where one points at it; one without a label is its address, and
-    one without an address is text. `content` of the opening token is what it shows before its label, that of the closing
-    token what it does not show."""
+    one without an address is text. `content` of the opening token is what it shows before its label, that of the
+    closing token what it does not show."""
     start, first = state.pos, len(state.tokens)
     label_end = state.md.helpers.parseLinkLabel(state, start, True) if state.src[start] == "[" else -1
     if not link(state, silent) or silent:

@@ -77,7 +77,8 @@ def bars(reply: Tally, conversation: Tally) -> dict[str, float]:
 
 
 def _verdict(window: Summary) -> str:
-    """A slow-down is said as plainly as a speed-up; nothing is claimed within 2 %, nor within what the samples scatter."""
+    """A slow-down is said as plainly as a speed-up; nothing is claimed within 2 %, nor within what the samples
+    scatter."""
     speedup = window.speedup
     if speedup is None:
         return ""
@@ -89,7 +90,8 @@ def _verdict(window: Summary) -> str:
 
 
 def uncertainty(baseline: Baseline) -> float:
-    """About two standard errors of the baseline, from its spread (half the interquartile range: 0.67 of a deviation)."""
+    """About two standard errors of the baseline, from its spread (half the interquartile range: 0.67 of a
+    deviation)."""
     return 2 * (baseline.spread or 0.0) / 0.67 / math.sqrt(baseline.n) if baseline.n else 0.0
 
 

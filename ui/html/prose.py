@@ -1,4 +1,5 @@
-"""A reply for clean reading: Markdown as safe HTML, in pieces of which all but the last stay as they are while it grows.
+"""A reply for clean reading: Markdown as safe HTML, in pieces of which all but the last stay as they are while it
+grows.
 
 Whatever the model writes, all of it can be read: if the parser should lose a letter, the piece is shown as plain text.
 """
@@ -39,10 +40,12 @@ def answer(source: str, start: int) -> dict[str, Any]:
 
 
 def chunks(source: str) -> tuple[str, ...]:
-    """`source` cut at blank lines between top-level blocks; lists, fences and tables stay whole. Joined, they are `source`.
+    """`source` cut at blank lines between top-level blocks; lists, fences and tables stay whole. Joined, they are
+    `source`.
 
-    Only where it is sure: however the text goes on, all chunks but the last stay as they are. A cut needs a line that is
-    not blank, not indented and, behind a list, no item of it; a last line that may yet become one is left with the list.
+    Only where it is sure: however the text goes on, all chunks but the last stay as they are. A cut needs a line that
+    is not blank, not indented and, behind a list, no item of it; a last line that may yet become one is left with the
+    list.
     """
     cuts, start, position = [0], 0, 0
     fence, listed, blank = "", False, False
@@ -122,7 +125,8 @@ class Page(RendererHTML):
         name = f'<span class="language">{escape(info)}</span>' if info else ""
         return (
             f'<div class="code"><div class="code-bar">{name}{_COPY}</div>'
-            f'<pre tabindex="0" role="group" aria-label="{named("prose.code")}" dir="ltr"><code>{code}</code></pre></div>'
+            f'<pre tabindex="0" role="group" aria-label="{named("prose.code")}" dir="ltr"><code>{code}</code></pre>'
+            "</div>"
         )
 
     code_block = fence

@@ -142,7 +142,8 @@ def copy_button(action: str) -> str:
 
 
 def turn_foot(turn: Turn, ahead: int = 0) -> str:
-    """What stands under a reply: why nothing is there yet, or how it ended, its figures, and what can be done with it."""
+    """What stands under a reply: why nothing is there yet, or how it ended, its figures, and what can be done with
+    it."""
     reply = turn.reply
     if reply.phase is Phase.WAITING:
         if ahead and not reply.read_share:
@@ -219,7 +220,10 @@ def meter(conversation: Conversation, context_len: int, asking: int | None = Non
     """How full the model's context is. asking: the tokens of the whole prompt with the message being written."""
     count = context_tokens(conversation) if asking is None else asking
     rest = max(0, context_len - count)
-    bar = f'<meter min="0" max="{context_len}" high="{context_len * 0.9:.0f}" value="{min(count, context_len)}" aria-hidden="true"></meter>'
+    bar = (
+        f'<meter min="0" max="{context_len}" high="{context_len * 0.9:.0f}" value="{min(count, context_len)}" '
+        'aria-hidden="true"></meter>'
+    )
     if asking is not None and asking >= context_len:
         return f'<span class="full">{bar} {both("meter.too_long", count=asking, context=context_len)}</span>'
     return (
@@ -245,13 +249,14 @@ def engine_chip(status: Status, facts: Facts | None) -> str:
 
 
 def note(facts: Facts | None) -> str:
-    """What a person should know of this model; "" where there is nothing. Sentences of the engine that we know are translated."""
+    """What a person should know of this model; "" where there is nothing. Sentences of the engine that we know are
+    translated."""
     return "<br>".join(translate(line, NOTES) or escape(line) for line in facts.note.splitlines()) if facts else ""
 
 
 def translate(sentence: str, patterns: Mapping[str, str]) -> str:
-    """A sentence of the engine in both languages; "" where it is none of those known. known: by key, the pattern of all of
-    it, whose named groups are the text's values."""
+    """A sentence of the engine in both languages; "" where it is none of those known. patterns: by key, that of all
+    of it, whose named groups are the text's values."""
     for key, pattern in patterns.items():
         if match := re.fullmatch(pattern, sentence):
             return both(key, **match.groupdict())
@@ -270,7 +275,7 @@ NOTES = {
 
 
 def missing_drafters(drafters: Sequence[str], option: str) -> str:
-    """Why a drafter cannot be chosen, a line each. asked: the command line's `--drafter`."""
+    """Why a drafter cannot be chosen, a line each. option: the command line's `--drafter`."""
     lines = []
     if "head" not in drafters:
         lines.append(both("drafter.missing.head") if option == "auto" else both("drafter.missing.asked", asked=option))
@@ -286,8 +291,8 @@ def loading(status: Status) -> str:
 
 
 def loading_notice(status: Status, pending: bool = False, left_s: float | None = None) -> str:
-    """The same at full width: what is being done and why, a bar, the time left where that is known; "" once the engine is
-    ready. `pending`: a message already waits for it."""
+    """The same at full width: what is being done and why, a bar, the time left where that is known; "" once the engine
+    is ready. `pending`: a message already waits for it."""
     if status.state is State.FAILED:
         return f'<p class="error" role="alert">{both("load.failed")} {escape(status.message)}</p>'
     if status.state is not State.LOADING:

@@ -1,7 +1,7 @@
 """Why a token is what it is, in plain words and with the numbers that decided, in both languages. Pure.
 
-The rule compared probabilities after temperature and filters; those before them ("raw") are told too, where they differ:
-at temperature 0 the first are 1 and 0 only.
+The rule compared probabilities after temperature and filters; those before them ("raw") are told too, where they
+differ: at temperature 0 the first are 1 and 0 only.
 """
 
 from __future__ import annotations

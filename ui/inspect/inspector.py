@@ -1,8 +1,9 @@
 """One round up close, as HTML in both languages: what stood before it, what was guessed, what both models found likely,
 what became of each guess and why, and where the time went. Pure.
 
-Why, and the table of the round, are those of a token's card (`ui.inspect.explain`, `ui.inspect.token_card`); here the lists of likeliest tokens are
-added, where they were recorded. Every bar has its token and its number in words beside it.
+Why, and the table of the round, are those of a token's card (`ui.inspect.explain`, `ui.inspect.token_card`); here the
+lists of likeliest tokens are added, where they were recorded. Every bar has its token and its number in words beside
+it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ def pane(recording: Recording, lane: LaneName, block: int, piece: int) -> str | 
     )
     time = _time(here.event) if isinstance(here.event, Round) else ""
     before = _before(recording, recorded_lane, block)
-    return f'<article class="pane" aria-label="{named("inspect.label")}">{_head(recorded_lane, block)}{before}{inside}{time}</article>'
+    return (
+        f'<article class="pane" aria-label="{named("inspect.label")}">{_head(recorded_lane, block)}{before}{inside}'
+        f"{time}</article>"
+    )
 
 
 def _round_inside(lane: Lane, here: Block, block: int, piece: int) -> str:
@@ -138,7 +142,8 @@ def _has_own(pieces: Sequence[Piece]) -> bool:
 
 
 def _likely(round_: Round, subject: Subject, greedy: bool) -> str:
-    """The lists of likeliest tokens that belong to a token: of its guess, and of what was written at the round's end."""
+    """The lists of likeliest tokens that belong to a token: of its guess, and of what was written at the round's
+    end."""
     last = next((token for token in round_.tokens if token.source is not Source.DRAFT), None)
     guess = decision_about(round_, subject)
     if guess is None and isinstance(subject, Token) and subject.source is Source.RECOVERED:

@@ -55,7 +55,8 @@ _COLUMNS = ("token", "draft", "target", "accept", "drawn", "decision")
 
 
 def table(round_: Round, subject: Subject) -> str:
-    """Every draft of the round in order with its fate, then what the model put behind or in its place; "" without drafts."""
+    """Every draft of the round in order with its fate, then what the model put behind or in its place; "" without
+    drafts."""
     if not round_.decisions:
         return ""
     current = decision_about(round_, subject) or subject

@@ -1,6 +1,7 @@
 """What the tab "Learn" asks of the engine: each lesson is a short measurement whose figures are shown as they come.
 
-As in `ui.race.handlers` each handler returns or yields messages for the page; assets/page/learn.js takes them. A message is
+As in `ui.race.handlers` each handler returns or yields messages for the page; assets/page/learn.js takes them. A
+message is
     lesson    {key, name, html?, notice?, running, share?, left?}: how far one is; html holds all of it so far
     pane      a round of the reader's own sentence, up close
     point     the figures of the reader's conversation for the arithmetic; null where there are none
@@ -42,8 +43,14 @@ TOKENS = 25
 """Of the first lesson: one comes with the prompt, the others from a pass each."""
 
 ROUNDS = 3
-SENTENCE_PARAMS = DecodingParams(SamplingParams(0.8), num_speculative_tokens=3, rule=Rule.REJECTION, max_new_tokens=1 + 4 * ROUNDS,
-                             probe_every=0, detail=Detail.FULL)  # fmt: skip
+SENTENCE_PARAMS = DecodingParams(
+    SamplingParams(0.8),
+    num_speculative_tokens=3,
+    rule=Rule.REJECTION,
+    max_new_tokens=1 + 4 * ROUNDS,
+    probe_every=0,
+    detail=Detail.FULL,
+)
 """The reader's own sentence: warm enough that guesses are rejected, and no longer than it is looked into."""
 
 DRAFTER_TOKENS = 64
@@ -171,7 +178,10 @@ class Lessons:
         names = ["none", *(name for name in facts.drafters if name != "none")] if facts else []
         figures: list[tables.Drafting] = []
         for name in names:
-            params = DecodingParams(drafter=name, num_speculative_tokens=0 if name == "none" else 3, max_new_tokens=DRAFTER_TOKENS, probe_every=0)  # fmt: skip
+            k = 0 if name == "none" else 3
+            params = DecodingParams(
+                drafter=name, num_speculative_tokens=k, max_new_tokens=DRAFTER_TOKENS, probe_every=0
+            )
             last: Recording | None = None
             async for last in self._replies(live, example.prompt, params):
                 share = last.lanes[0].reply.tally.tokens / DRAFTER_TOKENS

@@ -1,6 +1,7 @@
 """The fixed frame of the tab "Learn": eight short steps and the glossary. All of it reads without scripts.
 
-What a step shows at first was recorded elsewhere and says so; `ui.learn.handlers` replaces it by what the reader measures.
+What a step shows at first was recorded elsewhere and says so; `ui.learn.handlers` replaces it by what the reader
+measures.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def learn() -> str:
     return (
         '<section class="view learn" data-tab-view="learn" aria-labelledby="gl-learn-name">'
         f'<h2 id="gl-learn-name">{both("learn.title")}</h2><p class="lead">{both("learn.lead")}</p>{_path()}{steps}'
-        f'<section class="step" id="glossary" aria-labelledby="glossary-name"><h3 id="glossary-name">{both("learn.glossary")}</h3>'
+        '<section class="step" id="glossary" aria-labelledby="glossary-name">'
+        f'<h3 id="glossary-name">{both("learn.glossary")}</h3>'
         f"<p>{both('learn.glossary.lead')}</p>{glossary_page.glossary()}</section></section>{_ready()}"
     )
 
@@ -55,7 +57,8 @@ def _path() -> str:
 def _step(number: int, name: str, live: str) -> str:
     return (
         f'<section class="step" id="learn-{name}" aria-labelledby="learn-{name}-name" tabindex="-1">'
-        f'<h3 id="learn-{name}-name"><span class="number">{number}</span> {both(f"learn.step.{name}")}</h3>{live}</section>'
+        f'<h3 id="learn-{name}-name"><span class="number">{number}</span> {both(f"learn.step.{name}")}</h3>{live}'
+        "</section>"
     )
 
 
@@ -64,12 +67,14 @@ def _says(key: str) -> str:
 
 
 def lesson(name: str, go: str, content: str, fields: str = "", about: str = "") -> str:
-    """Something to measure: a form with a button, and what is shown until something comes of it; about: its attributes."""
+    """Something to measure: a form with a button, and what is shown until something comes of it; about: its
+    attributes."""
     return (
         f'<form class="lesson" data-lesson="{name}">{fields}<p class="fields">'
         f'<button type="submit" class="act go">{both(go)}</button>'
         f'<button type="button" class="act" data-action="lesson-stop" hidden>{both("learn.stop")}</button>'
-        f'<progress max="1" value="0" hidden aria-label="{named("learn.working")}"></progress><span class="left"></span></p>'
+        f'<progress max="1" value="0" hidden aria-label="{named("learn.working")}"></progress><span class="left">'
+        "</span></p>"
         f'<div class="notice" role="alert"></div><div class="shown" data-shown="{name}"{about}>{content}</div></form>'
     )
 
@@ -114,11 +119,15 @@ def reference_of(name: ExperimentName) -> Result | None:
 
 def _draft() -> str:
     guesses = "".join(
-        f'<li data-at="{number}"><span class="nr">{both("learn.draft.guess", number=number)}</span> <bdi class="t guess">{escape(guess)}</bdi>'
+        f'<li data-at="{number}"><span class="nr">{both("learn.draft.guess", number=number)}</span> '
+        f'<bdi class="t guess">{escape(guess)}</bdi>'
         f" <span>{both('learn.draft.sure')}</span></li>"
         for number, guess in enumerate(GUESSES, 1)
     )
-    story = f'<p class="asked">{both("learn.draft.so_far")}</p><ol class="story">{guesses}</ol><p class="note">{both("learn.draft.note")}</p>'
+    story = (
+        f'<p class="asked">{both("learn.draft.so_far")}</p><ol class="story">{guesses}</ol>'
+        f'<p class="note">{both("learn.draft.note")}</p>'
+    )
     return f"{_says('learn.step.draft.text')}{_story(story, len(GUESSES))}"
 
 
@@ -133,7 +142,8 @@ def _verify() -> str:
     cells = (("high", "high", "accepted"), ("high", "low", "rejected"), ("high", "medium", "discarded"))
     rows = "".join(
         f'<tr><th scope="row"><bdi class="t {kind.value}">{escape(guess)}</bdi></th><td>{both(f"learn.{draft}")}</td>'
-        f'<td data-at="1">{both(f"learn.{target}")}</td><td data-at="{number + 1}">{both(f"learn.verify.{fate}")}</td></tr>'
+        f'<td data-at="1">{both(f"learn.{target}")}</td><td data-at="{number + 1}">{both(f"learn.verify.{fate}")}</td>'
+        "</tr>"
         for number, (guess, kind, (draft, target, fate)) in enumerate(zip(GUESSES, fates, cells, strict=True), 1)
     )
     own = (
@@ -144,7 +154,8 @@ def _verify() -> str:
         f'<th scope="col">{both(f"learn.verify.{name}")}</th>' for name in ("token", "draft", "target", "decision")
     )
     table = (
-        f"<table><caption>{both('learn.verify.table')}</caption><thead><tr>{heads}</tr></thead><tbody>{rows}{own}</tbody></table>"
+        f"<table><caption>{both('learn.verify.table')}</caption><thead><tr>{heads}</tr></thead><tbody>{rows}{own}"
+        "</tbody></table>"
         f'<p class="result" data-at="5">{both("learn.verify.outcome")}</p>'
     )
     return f"{_says('learn.step.verify.text')}{_story(table, 5)}<h4>{both('learn.verify.real')}</h4>{_real()}"

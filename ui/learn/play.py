@@ -1,7 +1,8 @@
-"""The parts of the tab "Learn" that are tried out in the browser alone: rejection sampling, a round's tokens, the arithmetic.
+"""The parts of the tab "Learn" that are tried out in the browser alone: rejection sampling, a round's tokens, the
+arithmetic.
 
-Here they are filled with their first numbers, so that they read without scripts; assets/page/play.js goes on from there, with
-the functions of assets/page/chances.js, which are these in JavaScript. Pure.
+Here they are filled with their first numbers, so that they read without scripts; assets/page/play.js goes on from
+there, with the functions of assets/page/chances.js, which are these in JavaScript. Pure.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def _weights() -> str:
 def _slider(side: str, i: int, word: str, weight: int, share: float) -> str:
     label = f"{word}: {named(f'learn.rule.weight.{side}')}"
     return (
-        f'<label class="{side}"><span>{both(f"learn.rule.{side}")}</span><input type="range" name="{side}" min="0" max="100" '
+        f'<label class="{side}"><span>{both(f"learn.rule.{side}")}</span>'
+        f'<input type="range" name="{side}" min="0" max="100" '
         f'value="{weight}" data-i="{i}" aria-label="{label}"><output>{share:.2f}</output></label>'
     )
 
@@ -77,7 +79,8 @@ def _chances() -> str:
     }  # fmt: skip
     terms = {"accept": "accept_prob", "residual": "residual"}
     heads = "".join(
-        f'<th scope="col">{link(terms[name], both(f"learn.rule.{name}")) if name in terms else both(f"learn.rule.{name}")}</th>'
+        '<th scope="col">'
+        f"{link(terms[name], both(f'learn.rule.{name}')) if name in terms else both(f'learn.rule.{name}')}</th>"
         for name in columns
     )
     rows = "".join(
@@ -88,26 +91,31 @@ def _chances() -> str:
     )
     kept_share = sum(map(min, draft, target))
     return (
-        f'<div class="scroll" tabindex="0" role="group" aria-label="{named("learn.rule.table")}"><table><caption>{both("learn.rule.table")}</caption>'
-        f'<thead><tr><th scope="col">{both("learn.rule.word")}</th>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{named("learn.rule.table")}"><table>'
+        f"<caption>{both('learn.rule.table')}</caption>"
+        f'<thead><tr><th scope="col">{both("learn.rule.word")}</th>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+        "</div>"
         f'<p class="kept">{both("learn.rule.kept", kept=f"{kept_share * 100:.0f} %")}</p>'
     )
 
 
 def _trials() -> str:
     rules = "".join(
-        f'<label><input type="radio" name="rule" value="{name}"{" checked" if name == "right" else ""}> {both(f"learn.rule.{name}")}</label>'
+        f'<label><input type="radio" name="rule" value="{name}"{" checked" if name == "right" else ""}>'
+        f" {both(f'learn.rule.{name}')}</label>"
         for name in RULES
     )
     bars = "".join(
-        f'<li><span class="which" lang="en">{word}</span><span class="track" aria-hidden="true"><span></span><i style="left:{share:.1%}"></i></span>'
+        f'<li><span class="which" lang="en">{word}</span><span class="track" aria-hidden="true"><span></span>'
+        f'<i style="left:{share:.1%}"></i></span>'
         f'<span class="prob">–</span></li>'
         for word, share in zip(WORDS, shares(TARGET), strict=True)
     )
     return (
         f'<fieldset class="rules"><legend>{both("learn.rule.which")}</legend>{rules}</fieldset>'
         f'<p class="fields"><button type="submit" class="act go">{both("learn.rule.go")}</button></p>'
-        f'<p class="name">{both("learn.rule.trials")} ({both("learn.rule.legend")})</p><ul class="histogram">{bars}</ul>'
+        f'<p class="name">{both("learn.rule.trials")} ({both("learn.rule.legend")})</p><ul class="histogram">{bars}'
+        "</ul>"
         '<p class="result" role="status"></p>'
     )
 
@@ -128,8 +136,10 @@ def least() -> str:
     rows = "".join(_ending(right) for right in range(len(GUESSES) + 1))
     heads = "".join(f'<th scope="col">{both(f"learn.least.{name}")}</th>' for name in ("right", "written", "tokens"))
     return (
-        f'<form class="play" data-play="least"><fieldset class="rules"><legend>{both("learn.least.choose")}</legend>{choices}</fieldset>'
-        f'<table class="least"><caption>{both("learn.least.table")}</caption><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></form>'
+        f'<form class="play" data-play="least"><fieldset class="rules"><legend>{both("learn.least.choose")}'
+        f"</legend>{choices}</fieldset>"
+        f'<table class="least"><caption>{both("learn.least.table")}</caption><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></form>"
     )
 
 
@@ -152,7 +162,8 @@ def sums() -> str:
     """Three sliders, what follows from them, and the speed-up for each K, as bars with their numbers."""
     text = f"<p>{both('learn.step.sums.text')}</p><p>{both('learn.step.sums.more')}</p>"
     sliders = "".join(
-        f'<label><span>{link(term, both(f"learn.sums.{name}"))}</span><input type="range" name="{name}" min="{low}" max="{high}" step="{step}" '
+        f'<label><span>{link(term, both(f"learn.sums.{name}"))}</span><input type="range" name="{name}" min="{low}" '
+        f'max="{high}" step="{step}" '
         f'value="{value}" aria-label="{named(f"learn.sums.{name}")}"><output>{value:g}</output></label>'
         for name, term, low, high, step, value in (
             ("alpha", "alpha", 0, 1, 0.01, ALPHA), ("k", "k", 1, MOST_K, 1, K), ("c", "cost_ratio", 0, 1, 0.01, COST),
@@ -162,10 +173,14 @@ def sums() -> str:
     result = both("learn.sums.result", tokens=f"{expected_tokens(ALPHA, K):.2f}", cost=f"{1 + K * COST:.2f}",
                   speedup=f"{speedup(ALPHA, K, COST):.2f}")  # fmt: skip
     best_sentence = both("learn.sums.best", k=best, speedup=f"{speedup(ALPHA, best, COST):.2f}")
-    own = f'<p class="fields"><button type="button" class="act" data-action="own-point">{both("learn.sums.own")}</button></p>'
+    own = (
+        f'<p class="fields"><button type="button" class="act" data-action="own-point">{both("learn.sums.own")}'
+        "</button></p>"
+    )
     return (
         f'{text}<form class="play" data-play="sums"><div class="weights sliders">{sliders}</div>'
-        f'<p class="result"><span class="now">{result}</span> <span class="best">{best_sentence}</span></p>{_table(best)}{own}'
+        f'<p class="result"><span class="now">{result}</span> <span class="best">{best_sentence}</span>'
+        f"</p>{_table(best)}{own}"
         '<p class="point" role="status"></p></form>'
     )
 
@@ -173,9 +188,11 @@ def sums() -> str:
 def _table(best: int) -> str:
     longest = max(speedup(ALPHA, k, COST) for k in range(MOST_K + 1))
     rows = "".join(
-        f'<tr data-k="{k}"{" aria-current=true" if k == K else ""}{" class=best" if k == best else ""}><th scope="row">{k}</th>'
+        f'<tr data-k="{k}"{" aria-current=true" if k == K else ""}{" class=best" if k == best else ""}>'
+        f'<th scope="row">{k}</th>'
         f"<td>{expected_tokens(ALPHA, k):.2f}</td>"
-        f'<td><span class="track" aria-hidden="true"><span style="width:{gain / longest:.1%}"></span><i style="left:{1 / longest:.1%}"></i></span>'
+        f'<td><span class="track" aria-hidden="true"><span style="width:{gain / longest:.1%}"></span>'
+        f'<i style="left:{1 / longest:.1%}"></i></span>'
         f"<b>{gain:.2f}×</b></td></tr>"
         for k in range(MOST_K + 1)
         for gain in [speedup(ALPHA, k, COST)]
@@ -183,7 +200,10 @@ def _table(best: int) -> str:
     heads = "".join(
         f'<th scope="col">{head}</th>' for head in ("K", both("learn.sums.tokens"), both("learn.sums.speedup"))
     )
-    return f'<table class="sums"><caption>{both("learn.sums.table")}</caption><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+    return (
+        f'<table class="sums"><caption>{both("learn.sums.table")}</caption><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
+    )
 
 
 def ready() -> str:

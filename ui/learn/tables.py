@@ -73,11 +73,17 @@ def tokens(blocks: Iterable[Block], most: int = 24) -> str:
     if not rows:
         return ""
     durations = [seconds for _, seconds in rows]
-    sentence = both("learn.token.result", median=took(statistics.median(durations)), count=len(durations), low=took(min(durations)),
-                high=took(max(durations)))  # fmt: skip
     longest = max(durations)
+    sentence = both(
+        "learn.token.result",
+        median=took(statistics.median(durations)),
+        count=len(durations),
+        low=took(min(durations)),
+        high=took(longest),
+    )
     beads = "".join(
-        f'<li><bdi>{escape(show_blanks(text)) or "…"}</bdi><span class="track" aria-hidden="true"><span style="width:{seconds / longest:.0%}"></span></span>'
+        f'<li><bdi>{escape(show_blanks(text)) or "…"}</bdi><span class="track" aria-hidden="true">'
+        f'<span style="width:{seconds / longest:.0%}"></span></span>'
         f"<small>{took(seconds)}</small></li>"
         for text, seconds in rows
     )
@@ -106,7 +112,8 @@ def passes(points: Sequence[Point]) -> str:
         f'<li class="{line}">{both(f"learn.bound.{line}")}</li>' for line in ("measured", "floor", "compute")
     )
     return (
-        f'{_comparison(by_rows)}<p class="name">{both("learn.bound.chart")}</p>{drawing(by_rows)}<ul class="lines">{legend}</ul>'
+        f'{_comparison(by_rows)}<p class="name">{both("learn.bound.chart")}</p>{drawing(by_rows)}'
+        f'<ul class="lines">{legend}</ul>'
         f"{table(both('learn.bound.table'), list(keys.values()), rows)}"
     )
 
@@ -146,7 +153,10 @@ def lengths(recording: Recording, lane: str) -> str:
     sentence = both("learn.least.counted", rounds=counts.total(), tokens=token_sum, least=min(counts), most=max(counts))
     rows = [(str(length), str(counts[length])) for length in sorted(counts)]
     heads = [both("learn.least.tokens"), both("learn.least.rounds")]
-    return f'<p class="result">{sentence}</p>{table(both("learn.least.rounds.table"), heads, rows)}{recording_origin(recording)}'
+    return (
+        f'<p class="result">{sentence}</p>{table(both("learn.least.rounds.table"), heads, rows)}'
+        f"{recording_origin(recording)}"
+    )
 
 
 # -- 8: drafters -------------------------------------------------------------------------------------------------------
@@ -157,7 +167,8 @@ def drafting(drafter: str, figures: Summary) -> Drafting:
 
 
 def drafters(figures: Sequence[Drafting], prompt: str, count: int, finished: bool) -> str:
-    """Each with its figures; plain decoding ("none") is what the others are compared with. prompt: its name, as HTML."""
+    """Each with its figures; plain decoding ("none") is what the others are compared with. prompt: its name, as
+    HTML."""
     if not figures:
         return ""
     plain = next((one.tok_s for one in figures if one.drafter == "none"), None)
@@ -184,7 +195,8 @@ def _quickest(gains: Mapping[str, float]) -> str:
 
 
 def _with(key: str, field: str, html: str, **values: object) -> str:
-    """A sentence with something in it that is HTML in both languages itself, so it goes in after the sentence is made."""
+    """A sentence with something in it that is HTML in both languages itself, so it goes in after the sentence is
+    made."""
     return both(key, **{field: "\0"}, **values).replace("\0", html)
 
 
@@ -211,7 +223,8 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> 
         for first, *cells in rows
     )
     return (
-        f'<div class="scroll" tabindex="0" role="group" aria-label="{_plain(caption)}"><table><caption>{caption}</caption>'
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{_plain(caption)}"><table><caption>{caption}'
+        "</caption>"
         f"<thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 

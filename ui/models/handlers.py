@@ -1,8 +1,9 @@
-"""What happens in the tab "Models": a pair is checked, another is loaded in place of the one in use, and every page hears of it.
+"""What happens in the tab "Models": a pair is checked, another is loaded in place of the one in use, and every page
+hears of it.
 
-Unlike the other views this one pulls: a page asks time and again what there is ("news"), and is answered where that is not
-what it has seen. So nothing can get lost, a page that is loaded again finds all as it was, and one that knows nothing of a
-change learns of it. assets/page/models.js takes the answers. Each has
+Unlike the other views this one pulls: a page asks time and again what there is ("news"), and is answered where that is
+not what it has seen. So nothing can get lost, a page that is loaded again finds all as it was, and one that knows
+nothing of a change learns of it. assets/page/models.js takes the answers. Each has
     token    what it says, in a few characters; the page sends it back as what it has seen
     pair     the pair in use, `number` of it, `wish`: what would have to be filled in for it; None while there is none
     change   the change under way, or what came of this visitor's latest; None where there is nothing to say
@@ -59,7 +60,8 @@ MAX_KEY = 100
 
 @dataclass(slots=True)
 class LatestCheck:
-    """What was said to somebody last. number: of the check or load that they asked for last; checking: it is under way."""
+    """What was said to somebody last. number: of the check or load that they asked for last; checking: it is under
+    way."""
 
     number: int = 0
     checking: bool = False
@@ -92,7 +94,8 @@ class Models:
     async def ask(self, what: str, args: Mapping[str, Any]) -> Patch | None:
         """What the page asks; None where it has seen all that there is to say.
 
-        args: `session`, the visitor's secret name; `seen`; of "check" and "load" `number`, which grows, and `wish`, the form.
+        args: `session`, the visitor's secret name; `seen`; of "check" and "load" `number`, which grows, and `wish`, the
+        form.
         """
         visitor = self._visitor(_text(args.get("session")))
         number = args.get("number")
@@ -164,7 +167,8 @@ class Models:
         return ""
 
     def _config(self, wish: object) -> EngineConfig:
-        """The form as the engine takes it. Raises NotAllowed (with nothing in it where no target is named), InvalidParams."""
+        """The form as the engine takes it. Raises NotAllowed (with nothing in it where no target is named),
+        InvalidParams."""
         form = wish if isinstance(wish, dict) else {}
         options, config = self.handlers.options, self.handlers.engine.config
         target, drafter = (_field_of(form.get(field)) for field in ("target", "drafter"))

@@ -1,5 +1,5 @@
-"""Which models may be named on the page, and what each is for the engine. A page that is served to others names only pairs
-that are known and what lies in the models folder."""
+"""Which models may be named on the page, and what each is for the engine. A page that is served to others names only
+pairs that are known and what lies in the models folder."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def offered_names(options: Options) -> tuple[str, ...]:
 
 
 def hide_folder(value: Any, options: Options) -> Any:
-    """Whatever is to be said (texts, also HTML, in dicts) without the path of the models folder, which is nobody's business."""
+    """Whatever is to be said (texts, also HTML, in dicts) without the path of the models folder, which is nobody's
+    business."""
     root = _root(options)
     if root is None or not isinstance(value, (str, dict)):
         return value
@@ -69,8 +70,8 @@ def _root(options: Options) -> Path | None:
 
 
 def _inside(name: str, options: Options) -> Path | None:
-    """The place of that name in the models folder, if it and all that lies in it are really there: links that lead out of
-    the folder are as good as missing."""
+    """The place of that name in the models folder, if it and all that lies in it are really there: links that lead out
+    of the folder are as good as missing."""
     root = _root(options)
     if root is None or not name.strip() or len(name) > MAX_NAME:
         return None

@@ -1,4 +1,5 @@
-"""The tab "Models": its fixed frame, and what is put into it: the pair in use, what a check found, a change, the known pairs."""
+"""The tab "Models": its fixed frame, and what is put into it: the pair in use, what a check found, a change, the known
+pairs."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def models(options: Options) -> str:
         f'<div class="notice" role="alert" data-slot="models-notice"></div>{_change()}'
         '<div class="card" data-slot="models-card" role="status"></div></section>'
         f'<section aria-labelledby="gl-models-presets"><h3 id="gl-models-presets">{both("models.presets")}</h3>'
-        f'<p class="lead">{both("models.presets.lead")}</p><div data-slot="models-presets">{presets(None)}</div></section>'
+        f'<p class="lead">{both("models.presets.lead")}</p><div data-slot="models-presets">{presets(None)}</div>'
+        "</section>"
         f'<div hidden><span data-text="models-unanswered">{both("models.unanswered")}</span>'
         f'<span data-text="models-empty">{both("models.empty")}</span></div></section>'
     )
@@ -85,9 +87,11 @@ def _form(options: Options) -> str:
     suffix = ".served" if options.served else ""
     more = "".join(_select(field) for field in ("drafter_device", "compute"))
     return (
-        f'<div class="recent" data-part="models-recent" hidden><span>{both("models.recent")}</span><p class="picks"></p></div>'
+        f'<div class="recent" data-part="models-recent" hidden><span>{both("models.recent")}</span><p class="picks">'
+        "</p></div>"
         f'<form class="models-form" data-part="models-form" autocomplete="off"><div class="fields">'
-        f"{_line('target', targets, f'models.target.help{suffix}')}{_line('drafter', drafters, 'models.drafter.help')}</div>"
+        f"{_line('target', targets, f'models.target.help{suffix}')}{_line('drafter', drafters, 'models.drafter.help')}"
+        "</div>"
         f'<div class="fields">{"".join(map(_select, ("quant", "drafter_quant", "device")))}</div>'
         f'<details><summary>{both("models.more")}</summary><div class="fields">{more}</div></details>'
         f'<p class="acts"><button type="submit" class="act">{both("models.check")}</button>'
@@ -100,9 +104,12 @@ def _line(field: str, suggestions: list[str], help_key: str) -> str:
     """A line of text with names to choose from."""
     options = "".join(f'<option value="{escape(one)}"></option>' for one in dict.fromkeys(suggestions))
     return (
-        f'<label><span>{both(f"models.{field}")}</span><input name="{field}" type="text" list="gl-models-{field}" dir="auto"'
-        f' maxlength="{model_names.MAX_NAME}" spellcheck="false" autocapitalize="off" aria-describedby="gl-models-{field}-help">'
-        f'<small id="gl-models-{field}-help">{both(help_key)}</small></label><datalist id="gl-models-{field}">{options}</datalist>'
+        f'<label><span>{both(f"models.{field}")}</span><input name="{field}" type="text" list="gl-models-{field}" '
+        'dir="auto"'
+        f' maxlength="{model_names.MAX_NAME}" spellcheck="false" autocapitalize="off" '
+        f'aria-describedby="gl-models-{field}-help">'
+        f'<small id="gl-models-{field}-help">{both(help_key)}</small></label>'
+        f'<datalist id="gl-models-{field}">{options}</datalist>'
     )
 
 
@@ -123,7 +130,8 @@ def _option(value: str) -> str:
 def _change() -> str:
     """The place of a change; a script fills it, so that its buttons stay where they are."""
     return (
-        '<div class="change" data-part="models-change" hidden><p class="title" role="status" data-slot="models-title"></p>'
+        '<div class="change" data-part="models-change" hidden><p class="title" role="status" data-slot="models-title">'
+        "</p>"
         '<progress data-slot="models-bar"></progress><p class="far" data-slot="models-far"></p>'
         '<p class="while" data-slot="models-while"></p><p class="acts">'
         f'<button type="button" class="act" data-action="models-cancel">{both("models.cancel")}</button>'
@@ -190,7 +198,10 @@ def size(mib: float) -> str:
 
 
 def checking() -> str:
-    return f'<div class="checking"><p><span class="busy">{both("models.checking")}</span></p><progress></progress><p>{both("models.checking.only")}</p></div>'
+    return (
+        f'<div class="checking"><p><span class="busy">{both("models.checking")}</span></p><progress></progress>'
+        f"<p>{both('models.checking.only')}</p></div>"
+    )
 
 
 def card(report: Report) -> str:
@@ -237,7 +248,8 @@ def _finding(diagnostic: Diagnostic) -> str:
     advice = _sentence(f"check.{diagnostic.code}.try", diagnostic.advice, diagnostic)
     suggestion = f'<p class="try"><b>{both("models.try")}</b> {advice}</p>' if advice else ""
     return (
-        f'<li class="{diagnostic.level.value}">{icon(MARKS[diagnostic.level])}<div><p><span class="unseen">{both(f"models.level.{diagnostic.level.value}")}: </span>'
+        f'<li class="{diagnostic.level.value}">{icon(MARKS[diagnostic.level])}<div><p>'
+        f'<span class="unseen">{both(f"models.level.{diagnostic.level.value}")}: </span>'
         f"{_sentence(f'check.{diagnostic.code}', diagnostic.message, diagnostic)}</p>{suggestion}</div></li>"
     )
 
@@ -287,7 +299,8 @@ def _part(part: str) -> str:
 
 
 def going(status: SwapStatus, who: str, seconds: float, left_s: float | None, writing: int) -> dict[str, Any]:
-    """How far a change is, for the places of the frame. who: the new pair, as HTML; writing: replies that it waits for."""
+    """How far a change is, for the places of the frame. who: the new pair, as HTML; writing: replies that it waits
+    for."""
     waits = status.phase is SwapPhase.WAITING
     key = "models.phase.waiting.none" if waits and not writing else f"models.phase.{status.phase.value}"
     doing = both(key, **({"count": writing} if waits and writing else {}))
@@ -299,7 +312,8 @@ def going(status: SwapStatus, who: str, seconds: float, left_s: float | None, wr
     meanwhile = both("models.instead" if status.instead else "models.meanwhile")
     return {
         "going": True, "title": _sentence_about("models.changing", who), "bar": status.fraction,
-        "far": " · ".join([f'<span class="busy">{doing}{share}</span>', *rest]), "while": f"{queue} {meanwhile}".strip(),
+        "far": " · ".join([f'<span class="busy">{doing}{share}</span>', *rest]),
+        "while": f"{queue} {meanwhile}".strip(),
     }  # fmt: skip
 
 
@@ -336,7 +350,10 @@ def presets(machine: Machine | None) -> str:
     """The table of pairs. machine: what is free here, None until that is known."""
     heads = "".join(f"<th>{both(f'models.col.{column}')}</th>" for column in ("pair", "needs", "free"))
     rows = "".join(_preset(pair, machine) for pair in MODEL_PRESETS)
-    return f'<table class="known"><thead><tr>{heads}<th><span class="unseen">{both("models.use")}</span></th></tr></thead><tbody>{rows}</tbody></table>'
+    return (
+        f'<table class="known"><thead><tr>{heads}<th><span class="unseen">{both("models.use")}</span></th></tr>'
+        f"</thead><tbody>{rows}</tbody></table>"
+    )
 
 
 def _preset(pair: ModelPreset, machine: Machine | None) -> str:
@@ -355,7 +372,8 @@ def _preset(pair: ModelPreset, machine: Machine | None) -> str:
     return (
         f'<tr><th scope="row">{title}{chinese}<small>{"<br>".join(lines)} · {escape(pair.parameters)}</small></th>'
         f'<td>{size(pair.needs_mib)}</td><td class="{"short" if short else "enough"}">{free}</td>'
-        f'<td><button type="button" class="act" data-action="models-use" {data} aria-label="{label}">{both("models.use")}</button></td></tr>'
+        f'<td><button type="button" class="act" data-action="models-use" {data} '
+        f'aria-label="{label}">{both("models.use")}</button></td></tr>'
     )
 
 

@@ -1,7 +1,8 @@
-"""A recording in six charts: its rounds on a time line, tokens over time, what each pass wrote, which guesses were right. Pure.
+"""A recording in six charts: its rounds on a time line, tokens over time, what each pass wrote, which guesses were
+right. Pure.
 
-Each has a figure, a sentence that reads it and a table with its numbers, as those of `ui.charts.reply`. Every lane stands on its
-own clock: the sum of its own compute times. Nothing is drawn that was not measured.
+Each has a figure, a sentence that reads it and a table with its numbers, as those of `ui.charts.reply`. Every lane
+stands on its own clock: the sum of its own compute times. Nothing is drawn that was not measured.
 
 A pull costs a few milliseconds: the rounds are walked once, and figures hold a bounded number of points.
 """
@@ -339,8 +340,8 @@ def _bins(dots: Sequence[Dot]) -> list[tuple[str, str]]:
 def sample(dots: Sequence[Dot]) -> list[Dot]:
     """At most MOST_DOTS, spread evenly and always the same; as a reply grows, what was left out stays out.
 
-    Places are scattered by multiples of the golden ratio (Knuth, The Art of Computer Programming 3, section 6.4), because every
-    n-th guess would often be the same place of its round.
+    Places are scattered by multiples of the golden ratio (Knuth, The Art of Computer Programming 3, section 6.4),
+    because every n-th guess would often be the same place of its round.
     """
     below = 1 << 16
     while len(dots) * below > (2 * MOST_DOTS) << 16:

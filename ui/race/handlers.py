@@ -1,6 +1,7 @@
 """What happens in the views besides the chat: a race is run, a recording is opened, looked into, saved.
 
-As in `ui.chat.handlers` each handler returns or yields messages for the page; assets/page/watch.js takes them. A message is
+As in `ui.chat.handlers` each handler returns or yields messages for the page; assets/page/watch.js takes them. A
+message is
     live      of a race that runs: what its lanes have more, and at first the whole (empty) recording
     opened    a whole recording, or why there is none
     round, charts, file    what was asked about one; forgot: it is not here any more
@@ -57,7 +58,8 @@ class Races:
             live.stop()
 
     async def race(self, wish: Mapping[str, Any], values: Sequence[object]) -> AsyncGenerator[Patch, None]:
-        """wish: what the form says, and `key`, a name that the page made up, to stop it by. values: the chat's settings."""
+        """wish: what the form says, and `key`, a name that the page made up, to stop it by. values: the chat's
+        settings."""
         key, user = str(wish.get("key", ""))[:MAX_KEY], readable(wish.get("prompt"))
         if not user or key in self._live:
             yield _message(key, notice=both("notice.empty" if not user else "notice.busy"), running=False)
@@ -114,7 +116,8 @@ class Races:
     async def _follow(
         self, live: Live, race: Race, key: str, recording: Recording, note: str
     ) -> AsyncGenerator[Patch, None]:
-        """Messages until both lanes have ended; each repeats the blocks of the last few, because a page may miss some."""
+        """Messages until both lanes have ended; each repeats the blocks of the last few, because a page may miss
+        some."""
         streams: dict[LaneName, Stream] = {LaneName.PLAIN: race.plain, LaneName.SPECULATIVE: race.speculative}
         sending = {name: updates.Sending() for name in streams}
         last_sent_s, start_s = 0.0, time.monotonic()
@@ -168,7 +171,8 @@ class Races:
         return recording
 
     async def _open(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """A recording by its name, its id, from a chat or from what a file holds; with the number that it was asked by."""
+        """A recording by its name, its id, from a chat or from what a file holds; with the number that it was asked
+        by."""
         try:
             recording = await self._load(args)
         except trace_file.Unreadable as error:

@@ -1,7 +1,8 @@
-"""A recording as one web page that needs nothing else: no script, no network, light and dark by the reader's own setting. Pure.
+"""A recording as one web page that needs nothing else: no script, no network, light and dark by the reader's own
+setting. Pure.
 
-Styles are the app's own (assets/style), put into the page; only one of the two languages is in it. All text of people and
-models is escaped, and the page forbids scripts and every address to whatever opens it.
+Styles are the app's own (assets/style), put into the page; only one of the two languages is in it. All text of people
+and models is escaped, and the page forbids scripts and every address to whatever opens it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def page(recording: Recording, lang: Lang) -> str:
     """The whole file: title, prompt, legend, figures, and the lanes one under the other."""
     title = _title(recording, lang)
     date = f"<p>{escape(text('save.made', lang, date=recording.date))}</p>" if recording.date else ""
-    head = f"<header><p>Greenlight · {escape(text('app.line', lang))}</p><h1><bdi>{escape(title)}</bdi></h1>{date}</header>"
+    head = (
+        f"<header><p>Greenlight · {escape(text('app.line', lang))}</p><h1><bdi>{escape(title)}</bdi></h1>{date}"
+        "</header>"
+    )
     figures = verdict.verdict(recording, again=False)
     body = _in_language(f"{head}{_prompt(recording, lang)}{render.legend()}{figures}", lang)
     lanes = "".join(_lane(recording, lane, lang) for lane in recording.lanes)
@@ -44,7 +48,8 @@ def page(recording: Recording, lang: Lang) -> str:
     return (
         f'<!DOCTYPE html>\n<html lang="{lang}"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
         f"<title>{escape(title)} · Greenlight</title><style>\n{style()}</style></head>\n"
         f"<body><main>{body}{lanes}{foot}</main></body></html>\n"
     )

@@ -1,7 +1,8 @@
-"""A chat as a file: Markdown to read, JSON with every figure. Pure; from the record that the browser keeps (see `ui.recording.saved`).
+"""A chat as a file: Markdown to read, JSON with every figure. Pure; from the record that the browser keeps (see
+`ui.recording.saved`).
 
-The JSON is that record with `reply` and `figures` (every field of `engine.stats.Summary`, None where nothing was measured)
-added to each turn, and the figures of the whole; it can be read back.
+The JSON is that record with `reply` and `figures` (every field of `engine.stats.Summary`, None where nothing was
+measured) added to each turn, and the figures of the whole; it can be read back.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _ENDINGS = {
 """How a reply ended, where that was not the model's own end."""
 
 _OPEN_LEVELS = 4
-"""The record, its turns, a turn, the turn's parts: so far down each entry has a line of its own; an event has one line."""
+"""The record, its turns, a turn, the turn's parts: so far down each entry has a line of its own; an event has one
+line."""
 
 
 def file(record: object, form: str, lang: Lang) -> dict[str, str]:
@@ -45,7 +47,8 @@ def file(record: object, form: str, lang: Lang) -> dict[str, str]:
 
 
 def markdown(record: object, lang: Lang) -> str:
-    """Title, date, each message and each reply as the model wrote it, with a line of figures. Raises ui.recording.saved.NotSaved."""
+    """Title, date, each message and each reply as the model wrote it, with a line of figures. Raises
+    ui.recording.saved.NotSaved."""
     conversation = saved.conversation(record)
     at = _at(record)
     date = "" if at is None else f" · {datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M} UTC"
@@ -115,7 +118,8 @@ def file_name(title: str) -> str:
 
 
 def _close_fence(source: str) -> str:
-    """Text with its last code block closed, which else would take in all that follows (CommonMark 0.31, section 4.5)."""
+    """Text with its last code block closed, which else would take in all that follows (CommonMark 0.31, section
+    4.5)."""
     fence = ""
     for line in source.splitlines():
         match = re.match(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)", line)

@@ -42,8 +42,8 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """system, user: the prompt (of a chat, its latest message). date: the day of the recording as ISO 8601, "" where it is
-    not known. title: in English and Chinese, "" where it has none."""
+    """system, user: the prompt (of a chat, its latest message). date: the day of the recording as ISO 8601, "" where it
+    is not known. title: in English and Chinese, "" where it has none."""
 
     id: str
     user: str
@@ -56,8 +56,8 @@ class Recording:
         return next((lane for lane in self.lanes if lane.name == name), None)
 
     def upto(self, counts: Mapping[str, int]) -> Recording:
-        """Each lane as it was after its first `counts[name]` blocks, with the figures of that moment; whole where counts
-        has no such name."""
+        """Each lane as it was after its first `counts[name]` blocks, with the figures of that moment; whole where
+        counts has no such name."""
         return replace(self, lanes=tuple(_upto(lane, counts.get(lane.name)) for lane in self.lanes))
 
     @property
@@ -73,7 +73,8 @@ def _upto(lane: Lane, count: int | None) -> Lane:
 
 
 def extend(recording: Recording, name: LaneName, events: Sequence[Event]) -> Recording:
-    """The recording after more events of one lane; nothing follows a lane's end. Raises KeyError where there is no such lane."""
+    """The recording after more events of one lane; nothing follows a lane's end. Raises KeyError where there is no such
+    lane."""
     lane = recording.lane(name)
     if lane is None:
         raise KeyError(name)

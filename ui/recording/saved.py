@@ -3,9 +3,10 @@
     {"greenlight_chat": 1, "id": ..., "title": ..., "at": ..., "named": ...,
      "turns": [{"key": ..., "user": ..., "about": {...}, "rows": [...]}]}
 
-rows are the reply's events (see `engine.trace.reply`), about says what wrote it. key is the turn's own (see `ui.state.Turn`), so that
-a page that still shows the chat finds its turns again. title, at (milliseconds since 1970) and named (somebody chose the
-title) are the browser's. What comes back was in other hands, so all that is read of it is checked here.
+rows are the reply's events (see `engine.trace.reply`), about says what wrote it. key is the turn's own (see
+`ui.state.Turn`), so that a page that still shows the chat finds its turns again. title, at (milliseconds since 1970)
+and named (somebody chose the title) are the browser's. What comes back was in other hands, so all that is read of it is
+checked here.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@
      "lanes": [{"name": ..., "about": {...} or null, "rows": [...]}, ...]}
 
 lanes: one named "reply", or a race's two, named "plain" and "speculative". about: what wrote it and with which settings
-(see `ui.recording.saved.about_json`). rows: its events, a line of the file each (see `engine.trace.reply`), with the lists of likeliest tokens
-where these were recorded; without an end the reply was stopped there. Nothing else is in a file: no state of the model.
+(see `ui.recording.saved.about_json`). rows: its events, a line of the file each (see `engine.trace.reply`), with the
+lists of likeliest tokens where these were recorded; without an end the reply was stopped there. Nothing else is in a
+file: no state of the model.
 
 What is opened was in other hands, so all of it is checked. Reading a file of the largest size takes seconds: not for
 the event loop.
@@ -53,7 +54,8 @@ class Unreadable(TraceError):
 
 
 def dump(recording: Recording) -> str:
-    """The file's text: a line for each event. Half a surrogate pair, which no file can hold, becomes a question mark."""
+    """The file's text: a line for each event. Half a surrogate pair, which no file can hold, becomes a question
+    mark."""
     head_fields: dict[str, Any] = {
         "greenlight_trace": FORMAT, "made": recording.date, "title": recording.title,
         "system": recording.system, "user": recording.user,

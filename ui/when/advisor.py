@@ -1,8 +1,8 @@
 """Whether to speculate, from six answers and what was measured: the article's table as a pure function.
 
-Measurements lead; what the article says fills in where nothing was measured. One reason against is enough, because each of
-them alone takes the gain away: a saturated machine gets slower, a short reply has nothing to gain, and for throughput plain
-decoding writes more.
+Measurements lead; what the article says fills in where nothing was measured. One reason against is enough, because each
+of them alone takes the gain away: a saturated machine gets slower, a short reply has nothing to gain, and for
+throughput plain decoding writes more.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ SHORT, LONG = 4, 256
 """Tokens of a reply that answers by a letter or a word, and of one that explains."""
 
 FEW, MANY = 4, 16
-"""Users at once up to which the article's "low request rate" holds, and from which its "high" one does, where nothing was measured."""
+"""Users at once up to which the article's "low request rate" holds, and from which its "high" one does, where nothing
+was measured."""
 
 CHEAP = 2.0
-"""A forward that checks three guesses and takes at most so many times as long as one without leaves something to gain."""
+"""A forward that checks three guesses and takes at most so many times as long as one without leaves something to
+gain."""
 
 USUAL_K = 3
 
@@ -74,7 +76,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the form says. tokens: of a usual reply; users: replies written at once; memory: is some left for a drafter."""
+    """What the form says. tokens: of a usual reply; users: replies written at once; memory: is some left for a
+    drafter."""
 
     tokens: int = LONG
     users: int = 1
@@ -97,7 +100,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """own: whether the figure is the reader's, None where there is none and the article speaks. experiment: where it comes from."""
+    """own: whether the figure is the reader's, None where there is none and the article speaks. experiment: where it
+    comes from."""
 
     stance: Stance
     sentence: Sentence
@@ -122,7 +126,8 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A row of the article's table: the situation, what the article says, what was measured; does it apply to the answers."""
+    """A row of the article's table: the situation, what the article says, what was measured; does it apply to the
+    answers."""
 
     name: str
     speculate: bool
@@ -174,7 +179,8 @@ def rules(answers: Answers, evidence: Evidence) -> tuple[Rule, ...]:
 
 
 def by_length(answers: Answers, evidence: Evidence) -> Reason:
-    """The speed-up of whole requests of about that length: their first token is not sooner, so the rest must make up for it."""
+    """The speed-up of whole requests of about that length: their first token is not sooner, so the rest must make up
+    for it."""
     points = evidence.points(ExperimentName.LENGTH)
     curve = [conclusions.gain(p) for name in conclusions.names(points) for p in conclusions.series(points, name)]
     values: dict[str, object] = {"tokens": answers.tokens}
@@ -300,7 +306,8 @@ def by_text(answers: Answers, evidence: Evidence) -> Reason | None:
 
 
 def _between(curve: Sequence[Gain], x: float) -> Gain | None:
-    """The gain at x: measured there, or on a straight line between its neighbours by the logarithm of x; the nearest beyond the ends."""
+    """The gain at x: measured there, or on a straight line between its neighbours by the logarithm of x; the nearest
+    beyond the ends."""
     if not curve:
         return None
     if x <= curve[0].x or len(curve) == 1:
@@ -333,6 +340,7 @@ def commands(answers: Answers, evidence: Evidence, verdict: Verdict) -> tuple[Co
 
 
 def _serve(**config: object) -> str:
-    """Keys as in vLLM's documentation, features/speculative_decoding, "--speculative-config schema"; a line for each."""
+    """Keys as in vLLM's documentation, features/speculative_decoding, "--speculative-config schema"; a line for
+    each."""
     laid_out = json.dumps(config, indent=4).replace("\n}", "\n  }")
     return f"vllm serve {MODEL} \\\n  --speculative-config '{laid_out}'"

@@ -1,4 +1,5 @@
-"""The results of the lab in figures, each with a table of its numbers. Pure; as `ui.charts.reply`, for assets/page/charts.js."""
+"""The results of the lab in figures, each with a table of its numbers. Pure; as `ui.charts.reply`, for
+assets/page/charts.js."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ from ui.strings.glossary import link
 from ui.when import conclusions
 
 NAMES: Mapping[ExperimentName, tuple[str, ...]] = {
-    ExperimentName.RATE: ("rate", "each"), ExperimentName.LENGTH: ("length", "ttft"), ExperimentName.K: ("k",), ExperimentName.TEMPERATURE: ("temperature",),
-    ExperimentName.TEXT: ("text",), ExperimentName.ROWS: ("rows",),
+    ExperimentName.RATE: ("rate", "each"), ExperimentName.LENGTH: ("length", "ttft"), ExperimentName.K: ("k",),
+    ExperimentName.TEMPERATURE: ("temperature",), ExperimentName.TEXT: ("text",), ExperimentName.ROWS: ("rows",),
 }  # fmt: skip
 """The charts of each experiment."""
 
 TERMS = {
-    "rate": "throughput", "each": "per_user", "length": "request_speedup", "ttft": "ttft", "k": "k", "temperature": "alpha",
-    "text": "speedup", "rows": "memory_bound",
+    "rate": "throughput", "each": "per_user", "length": "request_speedup", "ttft": "ttft", "k": "k",
+    "temperature": "alpha", "text": "speedup", "rows": "memory_bound",
 }  # fmt: skip
 """What each chart is about, in the glossary."""
 
@@ -39,7 +40,8 @@ Drawing = tuple[Figure | None, str]
 
 
 def charts(result: Result) -> dict[str, Chart]:
-    """For each of NAMES[result.name]: `figure` (None: nothing to draw), `label` by language, `html` with the numbers."""
+    """For each of NAMES[result.name]: `figure` (None: nothing to draw), `label` by language, `html` with the
+    numbers."""
     drawings = {chart: _DRAWINGS[chart](result.points) for chart in NAMES[result.name]}
     conclusion = {lang: " ".join(sentence.text(lang) for sentence in conclusions.conclusion(result)) for lang in LANGS}
     return {
@@ -61,13 +63,16 @@ def section(name: ExperimentName, numbers: Mapping[str, str]) -> str:
     words = json.dumps(figures.words(), ensure_ascii=False)
     figures_html = "".join(
         f"<figure><figcaption><h5>{link(TERMS[chart], both(f'lab.chart.{chart}'))}</h5></figcaption>"
-        f'<div class="plot" data-of="{chart}" role="img" hidden></div><div class="numbers">{numbers.get(chart, "")}</div></figure>'
+        f'<div class="plot" data-of="{chart}" role="img" hidden></div><div class="numbers">{numbers.get(chart, "")}'
+        "</div></figure>"
         for chart in NAMES[name]
     )
     return (
-        f'<details class="plots lab" data-part="lab-charts" open data-plotly="{escape(address)}" data-words="{escape(words)}">'
+        f'<details class="plots lab" data-part="lab-charts" open data-plotly="{escape(address)}" '
+        f'data-words="{escape(words)}">'
         f"<summary>{both('lab.open')}</summary>"
-        f'<p class="failed" role="alert" hidden>{both("charts.failed")}</p><div class="sheet">{figures_html}</div></details>'
+        f'<p class="failed" role="alert" hidden>{both("charts.failed")}</p><div class="sheet">{figures_html}</div>'
+        "</details>"
     )
 
 
@@ -130,8 +135,11 @@ def _length(points: Sequence[Point]) -> Drawing:
 
 
 def _ttft(points: Sequence[Point]) -> Drawing:
-    pairs = [(point.x, plain, spec) for point in sorted(points, key=lambda p: p.x)
-             if (plain := conclusions.extra(point, "ttft_plain")) and (spec := conclusions.extra(point, "ttft_spec"))]  # fmt: skip
+    pairs = [
+        (point.x, plain, spec)
+        for point in sorted(points, key=lambda p: p.x)
+        if (plain := conclusions.extra(point, "ttft_plain")) and (spec := conclusions.extra(point, "ttft_spec"))
+    ]
     rows = [
         (str(conclusions.whole(x)), conclusions.ms(plain), conclusions.ms(spec), f"{(spec / plain - 1) * 100:+.1f} %")
         for x, plain, spec in pairs
@@ -175,8 +183,14 @@ def _text(points: Sequence[Point]) -> Drawing:
     for kind in fastest:
         point = by_kind[kind]
         alpha, request = conclusions.extra(point, "alpha"), conclusions.extra(point, "request_speedup")
-        rows.append((_head(kind), _value(point, conclusions.times, "×"), DASH if request is None else f"{conclusions.times(request)}×",
-                     DASH if alpha is None else conclusions.percent(alpha)))  # fmt: skip
+        rows.append(
+            (
+                _head(kind),
+                _value(point, conclusions.times, "×"),
+                DASH if request is None else f"{conclusions.times(request)}×",
+                DASH if alpha is None else conclusions.percent(alpha),
+            )
+        )
         bars.append((kind, (point.x, point.y, point.low, point.high)))
     heads = [
         link("speedup", both("lab.col.between")),
@@ -188,15 +202,24 @@ def _text(points: Sequence[Point]) -> Drawing:
 
 def _rows(points: Sequence[Point]) -> Drawing:
     passes = conclusions.series(points, MEASURED)
-    extras = {name: [(p.x, value, None, None) for p in passes if (value := conclusions.extra(p, f"{name}_ms")) is not None]
-              for name in ("floor", "compute")}  # fmt: skip
+    extras = {
+        name: [(p.x, value, None, None) for p in passes if (value := conclusions.extra(p, f"{name}_ms")) is not None]
+        for name in ("floor", "compute")
+    }
     lines: list[Line] = [("first", MEASURED, _marks(passes))] if passes else []
     lines += [
         (look, name, list(extras[name])) for name, look in (("floor", "worked"), ("compute", "limit")) if extras[name]
     ]
     limits = {name: {x: f"{value:.1f}" for x, value, *_ in marks} for name, marks in extras.items()}
-    rows = [(str(conclusions.whole(p.x)), _value(p, _tenth), f"{p.y / p.x:.2f}", limits["floor"].get(p.x, DASH), limits["compute"].get(p.x, DASH))
-            for p in passes]  # fmt: skip
+    rows = [
+        (
+            str(conclusions.whole(p.x)),
+            _value(p, _tenth),
+            f"{p.y / p.x:.2f}",
+            *(limits[name].get(p.x, DASH) for name in ("floor", "compute")),
+        )
+        for p in passes
+    ]
     heads = [_head(MEASURED), both("lab.col.each_row"), _head("floor"), _head("compute")]
     return _figure("rows", lines), _table("rows", "lab.axis.rows", rows, heads)
 

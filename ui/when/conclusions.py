@@ -1,7 +1,8 @@
-"""What an experiment came to, in sentences that are worked out from its points. Pure; nothing is claimed that scatter may be.
+"""What an experiment came to, in sentences that are worked out from its points. Pure; nothing is claimed that scatter
+may be.
 
-A figure is "clear" where the scatter of its repeats lies wholly on one side of 1. Every sentence exists for the case that it
-is not: then it says so.
+A figure is "clear" where the scatter of its repeats lies wholly on one side of 1. Every sentence exists for the case
+that it is not: then it says so.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ def gain(point: Point) -> Gain:
 
 
 def gains(points: Sequence[Point], name: str) -> list[Gain]:
-    """That series against the plain one, wherever both were measured; the worst of one against the best of the other."""
+    """That series against the plain one, wherever both were measured; the worst of one against the best of the
+    other."""
     plain = {point.x: point for point in series(points, PLAIN) if point.y > 0}
     curve = []
     for point in series(points, name):
@@ -144,7 +146,8 @@ def users(count: float) -> str:
 
 
 def crossover(curve: Sequence[Gain]) -> float | None:
-    """Where the gain falls through 1 for good, between two measured x; None where it does not. On logarithmic axes a straight line."""
+    """Where the gain falls through 1 for good, between two measured x; None where it does not. On logarithmic axes a
+    straight line."""
     for before, after in reversed(list(pairwise(curve))):
         if before.y > 1 >= after.y:
             share = log(before.y) / (log(before.y) - log(after.y)) if after.y > 0 else 1.0
@@ -351,7 +354,8 @@ def knee(points: Sequence[Point]) -> float | None:
 
 
 def row_cost(points: Sequence[Point], rows: int = GUESSES + 1) -> tuple[float, float, int, bool] | None:
-    """(ms over one row, ms over `rows` or the next number measured, that number, whether the latter is clearly longer)."""
+    """(ms over one row, ms over `rows` or the next number measured, that number, whether the latter is clearly
+    longer)."""
     passes = series(points, MEASURED)
     more = next((point for point in passes if point.x >= rows), None)
     if more is None or passes[0].x != 1 or passes[0].y <= 0:
@@ -364,8 +368,8 @@ def _rows(points: Sequence[Point]) -> tuple[Sentence, ...]:
     if (cost := row_cost(points)) is None:
         return ()
     one, more, rows, clear = cost
-    sentence = Sentence("lab.rows.cost" if clear else "lab.rows.same", {"rows": rows, "guesses": rows - 1, "one": f"{one:.1f}", "more": f"{more:.1f}",
-                                      "cost": times(more / one)})  # fmt: skip
+    values = {"rows": rows, "guesses": rows - 1, "one": f"{one:.1f}", "more": f"{more:.1f}", "cost": times(more / one)}
+    sentence = Sentence("lab.rows.cost" if clear else "lab.rows.same", values)
     last = series(points, MEASURED)[-1]
     each = Sentence("lab.rows.each", {"rows": whole(last.x), "ms": f"{last.y / last.x:.2f}", "one": f"{one:.1f}"})
     if (at := knee(points)) is None:
@@ -374,5 +378,10 @@ def _rows(points: Sequence[Point]) -> tuple[Sentence, ...]:
 
 
 _CONCLUSIONS: Mapping[ExperimentName, Callable[[Sequence[Point]], tuple[Sentence, ...]]] = {
-    ExperimentName.RATE: _rate, ExperimentName.LENGTH: _length, ExperimentName.K: _k, ExperimentName.TEMPERATURE: _temperature, ExperimentName.TEXT: _text, ExperimentName.ROWS: _rows,
-}  # fmt: skip
+    ExperimentName.RATE: _rate,
+    ExperimentName.LENGTH: _length,
+    ExperimentName.K: _k,
+    ExperimentName.TEMPERATURE: _temperature,
+    ExperimentName.TEXT: _text,
+    ExperimentName.ROWS: _rows,
+}

@@ -1,6 +1,7 @@
 """What happens in the tab "When to use": an experiment is run, its results are kept and saved, advice is asked for.
 
-As in `ui.race.handlers` each handler returns or yields messages for the page; assets/page/when.js takes them. A message is
+As in `ui.race.handlers` each handler returns or yields messages for the page; assets/page/when.js takes them. A message
+is
     lab        of an experiment that runs, or could not: how far it is and what there is so far, and at last its result
     results    what this visitor has of each experiment
     advice     what the answers of the form come to
@@ -58,7 +59,8 @@ class Labs:
     # -- an experiment -----------------------------------------------------------------------------------------------
 
     async def lab(self, wish: Mapping[str, Any]) -> AsyncGenerator[Patch, None]:
-        """wish: `session`, the visitor's secret name; `name` of the experiment; `key` of this run, made up by the page; `prompt`."""
+        """wish: `session`, the visitor's secret name; `name` of the experiment; `key` of this run, made up by the page;
+        `prompt`."""
         session, key, name = _text(wish.get("session")), _text(wish.get("key")), _name(wish.get("name"))
         if not session or name is None:
             return
@@ -99,7 +101,8 @@ class Labs:
     async def _follow(
         self, live: Live, reports: Reports, session: str, key: str, name: ExperimentName
     ) -> AsyncGenerator[Patch, None]:
-        """Messages until it has ended; in between not too often, since each takes the processor from what is measured."""
+        """Messages until it has ended; in between not too often, since each takes the processor from what is
+        measured."""
         last_sent_s = 0.0
         latest: Report | None = None
         while not reports.done:
@@ -196,7 +199,7 @@ def _refusal(refusal: EngineError) -> str:
     return both("lab.full") if isinstance(refusal, Busy) else both("lab.failed", message=str(refusal))
 
 
-# -- files ---------------------------------------------------------------------------------------------------------------
+# -- files ------------------------------------------------------------------------------------------------------------
 
 
 def file(result: Result, form: str) -> dict[str, str]:
@@ -208,7 +211,8 @@ def file(result: Result, form: str) -> dict[str, str]:
 
 
 def table(result: Result) -> str:
-    """A line for each point; every extra has a column, the machine and the date are on each line (CSV as in RFC 4180)."""
+    """A line for each point; every extra has a column, the machine and the date are on each line (CSV as in RFC
+    4180)."""
     extras = list(dict.fromkeys(name for point in result.points for name, _ in point.extra))
     spec = next(spec for spec in DEFAULTS if spec.name is result.name)
     machine = "; ".join(value for _, value in result.machine)

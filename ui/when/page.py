@@ -1,6 +1,8 @@
-"""The tab "When to use": its fixed frame, and what is put into it: results with their conclusions, advice, the seven rules.
+"""The tab "When to use": its fixed frame, and what is put into it: results with their conclusions, advice, the seven
+rules.
 
-Everything is there without a script too: the frame holds the reference machine's results and the advice for the usual answers.
+Everything is there without a script too: the frame holds the reference machine's results and the advice for the usual
+answers.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ MAX_PROMPT = 20_000
 
 @cache
 def reference() -> Mapping[ExperimentName, Result]:
-    """What the reference machine measured; nothing where the file is missing or damaged, which is logged and said in the page."""
+    """What the reference machine measured; nothing where the file is missing or damaged, which is logged and said in
+    the page."""
     try:
         return {result.name: result for result in records.reference()}
     except EngineError:
@@ -76,7 +79,8 @@ def _ready() -> str:
 def _advisor(evidence: Evidence) -> str:
     answers = Answers()
     return (
-        f'<section class="advisor" aria-labelledby="gl-advise"><h3 id="gl-advise">{both("advise.title")}</h3>{_form(answers)}'
+        f'<section class="advisor" aria-labelledby="gl-advise"><h3 id="gl-advise">{both("advise.title")}'
+        f"</h3>{_form(answers)}"
         f'<div class="advice" data-slot="advice" role="status">{advice(advisor.advise(answers, evidence))}</div>'
         f'<h4>{both("advise.rules")}</h4><p class="lead">{both("advise.rules.lead")}</p>'
         f'<div class="rules numbers" data-slot="rules">{rules(advisor.rules(answers, evidence))}</div></section>'
@@ -99,7 +103,8 @@ def _form(answers: Answers) -> str:
 
 def _choice(field: str, options: list[tuple[str, str]], choice: str) -> str:
     labels = "".join(
-        f'<label class="pick"><input type="radio" name="{field}" value="{value}"{" checked" if value == choice else ""}>'
+        f'<label class="pick"><input type="radio" name="{field}" '
+        f'value="{value}"{" checked" if value == choice else ""}>'
         f"<span>{words}</span></label>"
         for value, words in options
     )
@@ -132,13 +137,16 @@ def advice(result: Advice) -> str:
         for reason in result.reasons
     )
     lines = "".join(
-        f'<p class="acts which"><span>{both(f"advise.command.{command.drafter}")}</span>{copy_button("copy-command")}</p>'
+        f'<p class="acts which"><span>{both(f"advise.command.{command.drafter}")}</span>{copy_button("copy-command")}'
+        "</p>"
         f'<pre tabindex="0"><code>{escape(command.line)}</code></pre>'
         for command in result.commands
     )
     return (
-        f'<h4 class="unseen">{both("advise.verdict")}</h4><p class="decision {result.verdict.value}">{both(f"advise.verdict.{result.verdict.value}")}</p>'
-        f'<ul class="reasons">{reasons}</ul><h4>{both("advise.command")}</h4>{lines}<p class="lead">{both("advise.command.note")}</p>'
+        f'<h4 class="unseen">{both("advise.verdict")}</h4>'
+        f'<p class="decision {result.verdict.value}">{both(f"advise.verdict.{result.verdict.value}")}</p>'
+        f'<ul class="reasons">{reasons}</ul><h4>{both("advise.command")}</h4>{lines}'
+        f'<p class="lead">{both("advise.command.note")}</p>'
     )
 
 
@@ -151,7 +159,10 @@ def _from(reason: Reason) -> str:
 
 
 def _link(name: ExperimentName) -> str:
-    return f'<a href="#gl-lab-{name.value}" data-lab-link="{name.value}">{both("advise.measure")}<span class="unseen">: {both(f"lab.{name.value}.name")}</span></a>'
+    return (
+        f'<a href="#gl-lab-{name.value}" data-lab-link="{name.value}">{both("advise.measure")}<span class="unseen">'
+        f": {both(f'lab.{name.value}.name')}</span></a>"
+    )
 
 
 def _jump(name: ExperimentName) -> str:
@@ -167,7 +178,10 @@ def rules(table_rules: tuple[Rule, ...]) -> str:
         situation = both(f"advise.rule.{rule.name}")
         if rule.applies:
             situation = f'<b>{situation}</b><span class="unseen"> ({both("advise.rule.applies")})</span>'
-        verdict = f'<span class="{"yes" if rule.speculate else "no"}">{both("advise.yes" if rule.speculate else "advise.no")}</span>'
+        verdict = (
+            f'<span class="{"yes" if rule.speculate else "no"}">'
+            f"{both('advise.yes' if rule.speculate else 'advise.no')}</span>"
+        )
         rows.append((situation, verdict, f"{rule.reason.sentence.html()} {_from(rule.reason)}"))
     heads = [both("advise.rules.said"), both("advise.rules.here")]
     return table("advise.rules.table", ("advise.rules.situation",), rows, heads)
@@ -184,17 +198,22 @@ def _experiment(name: ExperimentName, result: Result | None) -> str:
         for action, key, more, state in (("lab-run", "lab.run", " go", ""), ("lab-stop", "lab.cancel", "", " hidden"))
     )
     prompt = (
-        f'<label class="own"><span>{both("lab.prompt")}</span><textarea rows="2" maxlength="{MAX_PROMPT}" dir="auto" data-part="lab-prompt"></textarea></label>'
+        f'<label class="own"><span>{both("lab.prompt")}</span><textarea rows="2" maxlength="{MAX_PROMPT}" dir="auto" '
+        'data-part="lab-prompt"></textarea></label>'
         if name is PROMPTED
         else ""
     )
     return (
-        f'<section class="experiment" id="gl-lab-{name.value}" data-experiment="{name.value}" aria-labelledby="gl-lab-{name.value}-name" tabindex="-1">'
-        f'<h4 id="gl-lab-{name.value}-name">{both(f"lab.{name.value}.name")}</h4><p class="asks">{both(f"lab.{name.value}.asks")}</p>{prompt}'
+        f'<section class="experiment" id="gl-lab-{name.value}" data-experiment="{name.value}" '
+        f'aria-labelledby="gl-lab-{name.value}-name" tabindex="-1">'
+        f'<h4 id="gl-lab-{name.value}-name">{both(f"lab.{name.value}.name")}</h4>'
+        f'<p class="asks">{both(f"lab.{name.value}.asks")}</p>{prompt}'
         f'<p class="runs">{acts}<span class="about" data-slot="seconds"></span></p>'
-        f'<div class="going" data-slot="going" hidden><progress aria-label="{named("lab.running")}" data-slot="bar"></progress>'
+        f'<div class="going" data-slot="going" hidden><progress aria-label="{named("lab.running")}" data-slot="bar">'
+        "</progress>"
         f'<p data-slot="left"></p></div><div class="notice" role="status" data-slot="notice"></div>'
-        f'<div class="found"><p class="source" data-slot="source">{content["source"] if content else both("lab.missing")}</p>'
+        '<div class="found">'
+        f'<p class="source" data-slot="source">{content["source"] if content else both("lab.missing")}</p>'
         f'<div class="says" role="status" data-slot="says">{content["says"] if content else ""}</div>'
         f'{charts.section(name, numbers)}<p class="acts saves" data-slot="saves"{"" if content else " hidden"}>'
         f'<button type="button" data-action="lab-save" data-form="csv">{both("lab.csv")}</button>'
