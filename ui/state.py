@@ -41,7 +41,7 @@ class Kind(StrEnum):
     DISCARDED = "discarded"
 
 
-LOST = frozenset({Kind.REJECTED, Kind.DISCARDED})
+LOST_KINDS = frozenset({Kind.REJECTED, Kind.DISCARDED})
 """Kinds that are shown but are no part of the reply."""
 
 _KIND_OF_SOURCE = {
@@ -101,7 +101,7 @@ class Reply:
     @property
     def text(self) -> str:
         """The reply as the model wrote it, without the drafts that were lost."""
-        return "".join(piece.text for block in self.blocks for piece in block.pieces if piece.kind not in LOST)
+        return "".join(piece.text for block in self.blocks for piece in block.pieces if piece.kind not in LOST_KINDS)
 
     @property
     def token_ids(self) -> tuple[int, ...]:

@@ -34,7 +34,7 @@ from ui.controls import TABLE, Options
 from ui.html.render import show_blanks
 from ui.inspect import token_card as module
 from ui.inspect.token_card import answer, apart, card, number, subject_of
-from ui.state import LOST, About, Block, Kind, Reply, Turn, advance
+from ui.state import LOST_KINDS, About, Block, Kind, Reply, Turn, advance
 from ui.strings import LANGS, TEXT, Lang, text
 
 GREEDY = About("m", "w", "k", "cpu", True, 99, ("ngram",), DecodingParams())
@@ -170,7 +170,7 @@ def test_each_piece_is_told_as_what_it_is(pieces: list[str], params: DecodingPar
         for i, piece in enumerate(block.pieces):
             subject = subject_of(block, i)
             assert (subject.text, subject.special) == (piece.text, piece.special)
-            assert isinstance(subject, TokenDecision) == (piece.kind in LOST)
+            assert isinstance(subject, TokenDecision) == (piece.kind in LOST_KINDS)
             kind = "first" if isinstance(block.event, Prefilled) else piece.kind.value
             for lang in LANGS:
                 assert text(f"card.kind.{kind}", lang) in said(card(block, i), lang)

@@ -39,7 +39,7 @@ from ui.html.render import show_blanks
 from ui.inspect import inspector
 from ui.inspect import token_card as card
 from ui.inspect.explain import number, took
-from ui.inspect.inspector import SHOWN_BEFORE, pane
+from ui.inspect.inspector import CHARS_BEFORE, pane
 from ui.recording.recordings import Lane, LaneName, Recording
 from ui.state import About, Reply, advance
 from ui.strings import LANGS
@@ -171,7 +171,7 @@ def test_the_text_before_is_cut_to_its_end(text: str) -> None:
     if not text:
         assert 'class="before"' not in html
         return
-    assert (text if len(text) <= SHOWN_BEFORE else "…" + text[-SHOWN_BEFORE:]) in Reader(html).text.replace("\r", "")[
+    assert (text if len(text) <= CHARS_BEFORE else "…" + text[-CHARS_BEFORE:]) in Reader(html).text.replace("\r", "")[
         :
     ] or "\r" in text
 

@@ -67,11 +67,11 @@ def test_nothing_is_lost_at_high_speed(page: Visit, engine: FakeEngine) -> None:
 
 def _conversation_blocks(engine: FakeEngine) -> list[list[Any]]:
     from tests.fake_engine import play
-    from ui.state import LOST, Reply, advance
+    from ui.state import LOST_KINDS, Reply, advance
 
     asked = engine.asked[-1]
     reply = advance(Reply(), play(engine.answer(asked.messages[-1].content), asked.params))
-    return [[piece for piece in block.pieces if piece.kind in LOST] for block in reply.blocks]
+    return [[piece for piece in block.pieces if piece.kind in LOST_KINDS] for block in reply.blocks]
 
 
 def test_a_page_that_slept_through_a_reply_catches_up(page: Visit, engine: FakeEngine) -> None:

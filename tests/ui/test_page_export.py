@@ -22,7 +22,7 @@ from ui.inspect.explain import number
 from ui.race import page_export
 from ui.race.page_export import page
 from ui.recording.recordings import Lane, LaneName, Recording
-from ui.state import LOST, About, Reply, advance
+from ui.state import LOST_KINDS, About, Reply, advance
 from ui.strings import LANGS, Lang, text
 
 ABOUT = About("FakeLM-1M", "GGUF Q4_1", "test kernel", "cpu", True, 8192, ("none", "ngram"), GUESSING)
@@ -142,7 +142,7 @@ def test_the_lanes_are_there_word_for_word(lang: Lang) -> None:
     for lane in recording.lanes:
         for block in lane.reply.blocks:
             for piece in block.pieces:
-                assert (show_blanks(piece.text) if piece.kind in LOST else piece.text) in unescape(html)
+                assert (show_blanks(piece.text) if piece.kind in LOST_KINDS else piece.text) in unescape(html)
 
 
 def test_only_one_language_is_in_it() -> None:

@@ -23,7 +23,7 @@ from engine.text.tokenizer import NO_SYSTEM, NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, Script, play
 from ui.controls import Options
 from ui.html import panel, render
-from ui.state import LOST, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn, advance, begin, progress
+from ui.state import LOST_KINDS, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn, advance, begin, progress
 
 NAUGHTY = (
     "<img src=x onerror=alert(1)>", "${alert(1)}", "{{value}}", "{{#each value}}", "`${1+1}`", "</span><script>alert(1)</script>",
@@ -103,14 +103,18 @@ def test_the_big_list_as_message_and_as_reply(line: str) -> None:
     reply = advance(Reply(), play(script, DecodingParams(max_new_tokens=4096)))
     everything = Reader("".join(map(render.block, reply.blocks)))
     assert set(everything.tags) <= {"span", "s"} and set(everything.attributes) <= {"class", "data-i", "style"}
-    kept = "".join(render.piece(piece) for block in reply.blocks for piece in block.pieces if piece.kind not in LOST)
+    kept = "".join(
+        render.piece(piece) for block in reply.blocks for piece in block.pieces if piece.kind not in LOST_KINDS
+    )
     assert Reader(kept).text == "".join(pieces) == reply.text
 
 
 @given(st.lists(st.text(alphabet=st.characters(exclude_categories=("Cs",)), max_size=8), min_size=1, max_size=30))
 def test_spans_joined_are_the_text(pieces: list[str]) -> None:
     reply = advance(Reply(), play(Script(pieces=pieces, special_end=False), DecodingParams()))
-    kept = "".join(render.piece(piece) for block in reply.blocks for piece in block.pieces if piece.kind not in LOST)
+    kept = "".join(
+        render.piece(piece) for block in reply.blocks for piece in block.pieces if piece.kind not in LOST_KINDS
+    )
     assert Reader(kept).text == "".join(pieces)
 
 

@@ -175,7 +175,7 @@ def test_one_value_changed_is_read_or_refused(path: tuple[Any, ...], new: object
     [
         {"greenlight_chat": 2}, {"id": "short"}, {"id": "../../etc/passwd_and_more"}, {"turns": None}, {"turns": {}},
         {"turns": [5]}, {"turns": [{"user": "a"}]}, {"turns": [{"user": 5, "rows": []}]},
-        {"turns": [{"user": "a" * (saved.MAX_WRITTEN + 1), "rows": []}]},
+        {"turns": [{"user": "a" * (saved.MAX_TEXT + 1), "rows": []}]},
         {"turns": [{"user": "a", "rows": []}] * (saved.MAX_TURNS + 1)},
         {"turns": [{"user": "a", "rows": [], "key": 2}, {"user": "a", "rows": [], "key": 2}]},
         {"turns": [{"user": "a", "rows": [], "key": True}]}, {"turns": [{"user": "a", "rows": [], "key": 0}]},

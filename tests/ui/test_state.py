@@ -13,7 +13,7 @@ from engine.events import Finished, FinishReason, Outcome, Prefilled, Prefilling
 from engine.stats import Tally
 from tests.fake_engine import Script, play, tokens_of
 from ui.state import (
-    LOST,
+    LOST_KINDS,
     UNDO_DEPTH,
     Conversation,
     Kind,
@@ -52,7 +52,7 @@ def test_the_pieces_joined_are_the_reply_and_keep_their_sources(pieces: list[str
     events = play(Script(pieces=pieces), params)
     reply = advance(Reply(), events)
     tokens = [token for event in events for token in tokens_of(event)]
-    kept = [piece for piece in shown(reply) if piece.kind not in LOST]
+    kept = [piece for piece in shown(reply) if piece.kind not in LOST_KINDS]
     assert isinstance(events[-1], Finished)
     assert reply.text == events[-1].text
     assert [(piece.kind.value, piece.text, piece.special) for piece in kept] == [
@@ -67,9 +67,9 @@ def test_lost_drafts_stand_exactly_where_they_were_lost(pieces: list[str], param
         block = advance(Reply(), [event]).blocks[0].pieces
         lost = [decision for decision in event.decisions if decision.outcome is not Outcome.ACCEPTED]
         kinds = [Kind(decision.outcome.value) for decision in lost]
-        assert [piece.kind for piece in block if piece.kind in LOST] == kinds
+        assert [piece.kind for piece in block if piece.kind in LOST_KINDS] == kinds
         if lost:
-            place = next(i for i, piece in enumerate(block) if piece.kind in LOST)
+            place = next(i for i, piece in enumerate(block) if piece.kind in LOST_KINDS)
             before = sum(token.position < lost[0].position for token in event.tokens)
             assert place == before
 

@@ -20,7 +20,7 @@ MAX_CODE = 20_000
 MAX_CPU_S = 0.25
 """CPU time of this thread. Some lexers need time by the square of what they read, if that is made up for it."""
 
-_KNOWN = re.compile(
+_LANGUAGES = re.compile(
     "asm|awk|bash|batch|c|clojure|cmake|common-lisp|cpp|csharp|css|dart|diff|docker|elixir|erlang|fortran|fsharp|go|"
     "graphql|groovy|haskell|html|ini|java|javascript|js|json|jsx|julia|kotlin|latex|lua|make|markdown|matlab|mysql|"
     "nginx|objective-c|ocaml|perl|php|postgresql|powershell|protobuf|py|python|r|rb|rs|ruby|rust|scala|scss|sh|sql|"
@@ -58,7 +58,7 @@ def highlight(code: str, language: str) -> str:
 
 def _runs(code: str, language: str) -> list[tuple[str, str]]:
     """(role, text) of neighbours that are shown alike; cut short where it takes too long."""
-    if not _KNOWN.fullmatch(language):
+    if not _LANGUAGES.fullmatch(language):
         return []
     try:
         lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)

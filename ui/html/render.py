@@ -12,7 +12,7 @@ from html import escape
 from math import ceil
 
 from engine import Facts, FinishReason, State, Status, Summary
-from ui.state import LOST, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn
+from ui.state import LOST_KINDS, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn
 from ui.strings import LANGS, TEXT, text
 from ui.strings.glossary import figure
 
@@ -59,11 +59,11 @@ def piece(part: Piece, index: int = 0) -> str:
     """One token as HTML; "" where it shows nothing (the first bytes of a character). index: its place in the block."""
     if part.special:
         return _chip(part, index)
-    letters = escape(show_blanks(part.text)) if part.kind in LOST else escape(part.text)
+    letters = escape(show_blanks(part.text)) if part.kind in LOST_KINDS else escape(part.text)
     if not letters:
         return ""
     rest = _attributes(part, index)
-    if part.kind in LOST:
+    if part.kind in LOST_KINDS:
         return f'<s class="t {part.kind.value}"{rest}>{letters}</s>'
     blank = " ws" if part.text.isspace() else ""  # white space shows no colour unless it was struck out
     return f'<span class="t {part.kind.value}{blank}"{rest}>{letters}</span>'

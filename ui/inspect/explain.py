@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from engine import Outcome, Prefilled, Round, RoundKind, Rule, Source, Token, TokenDecision
 from ui.html.render import DASH, both, show_blanks
-from ui.state import LOST, Block, Piece, tokens_of
+from ui.state import LOST_KINDS, Block, Piece, tokens_of
 
 Subject = Token | TokenDecision
 """What a piece stands for: a token of the reply, or a draft that was lost."""
@@ -21,8 +21,8 @@ TokenLike = TypeVar("TokenLike", Token, TokenDecision)
 
 def subject_of(block: Block, piece: int) -> Subject:
     """Pieces are the event's tokens and its lost drafts, each in their own order."""
-    lost = block.pieces[piece].kind in LOST
-    nth = sum((before.kind in LOST) is lost for before in block.pieces[:piece])
+    lost = block.pieces[piece].kind in LOST_KINDS
+    nth = sum((before.kind in LOST_KINDS) is lost for before in block.pieces[:piece])
     if lost and isinstance(block.event, Round):
         return [decision for decision in block.event.decisions if decision.outcome is not Outcome.ACCEPTED][nth]
     return tokens_of(block.event)[nth]
@@ -73,7 +73,7 @@ def why(event: object, subject: Subject, greedy: bool) -> list[str]:
         return [*_why_draft(event, decision, greedy), *_raw(decision)]
     if isinstance(subject, Token) and subject.source is Source.RECOVERED:
         how = "greedy" if greedy else "noise" if event.rule is Rule.SHARED_NOISE else "drawn"
-        return [both(f"card.recovered.{how}", lost=named(rejected_in(event))), *_raw(subject)]
+        return [both(f"card.recovered.{how}", lost=named(rejection_in(event))), *_raw(subject)]
     if isinstance(subject, Token) and subject.source is Source.BONUS:
         return [both("card.bonus", count=event.num_drafted), *_raw(subject)]
     return [both("card.plain.probe" if event.kind is RoundKind.PROBE else "card.plain"), *_raw(subject)]
@@ -91,10 +91,10 @@ def _why_draft(round_: Round, decision: TokenDecision, greedy: bool) -> list[str
             both(f"card.noise.{fate}", instead=named(at(round_.tokens, decision.position))),
             *_gave(round_, decision),
         ]
-    return _why_drawn(round_, decision, fate)
+    return _why_by_draw(round_, decision, fate)
 
 
-def _why_drawn(round_: Round, decision: TokenDecision, fate: str) -> list[str]:
+def _why_by_draw(round_: Round, decision: TokenDecision, fate: str) -> list[str]:
     """Rejection sampling: the two probabilities, and the number that decided."""
     gave = _gave(round_, decision)
     accept, draw = decision.accept_prob, decision.uniform
@@ -121,7 +121,7 @@ def _is_copy(round_: Round, decision: TokenDecision) -> bool:
 
 def _why_unchecked(round_: Round, decision: TokenDecision, greedy: bool) -> list[str]:
     """At temperature 0 every guess has the probability 1, which says nothing about how sure the drafter was."""
-    rejection = rejected_in(round_)
+    rejection = rejection_in(round_)
     behind = both("card.unchecked", lost=named(rejection)) if rejection else both("card.unchecked.end")
     if greedy:
         return [behind, *([both("card.copy")] if _is_copy(round_, decision) else [])]
@@ -164,7 +164,7 @@ def at(these: Iterable[TokenLike], position: int) -> TokenLike | None:
     return next((one for one in these if one.position == position), None)
 
 
-def rejected_in(round_: Round) -> TokenDecision | None:
+def rejection_in(round_: Round) -> TokenDecision | None:
     """The guess that the model did not take; there is at most one in a round."""
     return next((decision for decision in round_.decisions if decision.outcome is Outcome.REJECTED), None)
 

@@ -15,12 +15,12 @@ from html import escape
 from engine import Choice, Finished, Outcome, Prefilled, RecoveryDetail, Round, Rule, Source, Token, TokenDecision
 from ui.html.render import both, icon, named, show_blanks
 from ui.inspect import token_card
-from ui.inspect.explain import Subject, decision_about, number, rejected_in, subject_of, took
+from ui.inspect.explain import Subject, decision_about, number, rejection_in, subject_of, took
 from ui.inspect.explain import named as quoted
 from ui.recording.recordings import Lane, LaneName, Recording
-from ui.state import LOST, Block, Kind, Piece
+from ui.state import LOST_KINDS, Block, Kind, Piece
 
-SHOWN_BEFORE = 80
+CHARS_BEFORE = 80
 """Characters of the text before a round that are shown."""
 
 PARTS = ("draft", "verify", "sample", "other")
@@ -93,12 +93,12 @@ def _step(action: str, html: str, there: bool) -> str:
 def _before(recording: Recording, lane: Lane, block: int) -> str:
     """The end of what the model had read when the round began."""
     reply_text = "".join(
-        piece.text for one in lane.reply.blocks[:block] for piece in one.pieces if piece.kind not in LOST
+        piece.text for one in lane.reply.blocks[:block] for piece in one.pieces if piece.kind not in LOST_KINDS
     )
     text = reply_text or recording.user
     if not text:
         return ""
-    end = ("…" if len(text) > SHOWN_BEFORE else "") + text[-SHOWN_BEFORE:]
+    end = ("…" if len(text) > CHARS_BEFORE else "") + text[-CHARS_BEFORE:]
     name = both("inspect.before" if reply_text else "inspect.before.prompt")
     return f'<p class="before"><span class="name">{name}</span> <bdi>{escape(end)}</bdi></p>'
 
@@ -128,14 +128,14 @@ def _fate(here: Block, part: Piece) -> str:
     if isinstance(here.event, Prefilled):
         return both("inspect.first")
     if part.kind is Kind.DISCARDED:
-        behind = isinstance(here.event, Round) and rejected_in(here.event) is not None
+        behind = isinstance(here.event, Round) and rejection_in(here.event) is not None
         return both("inspect.behind" if behind else "inspect.cut")
     return both(f"card.outcome.{'accepted' if part.kind is Kind.DRAFT else part.kind.value}")
 
 
 def _has_own(pieces: Sequence[Piece]) -> bool:
     """Whether there is a token of the model's own in the round."""
-    return any(piece.kind not in LOST and piece.kind is not Kind.DRAFT for piece in pieces)
+    return any(piece.kind not in LOST_KINDS and piece.kind is not Kind.DRAFT for piece in pieces)
 
 
 # -- what was likely ---------------------------------------------------------------------------------------------------
@@ -147,12 +147,12 @@ def _likely(round_: Round, subject: Subject, greedy: bool) -> str:
     last = next((token for token in round_.tokens if token.source is not Source.DRAFT), None)
     guess = decision_about(round_, subject)
     if guess is None and isinstance(subject, Token) and subject.source is Source.RECOVERED:
-        guess = rejected_in(round_)
+        guess = rejection_in(round_)
     if guess is not None and guess.outcome is Outcome.DISCARDED:
         return f'<p class="note">{both("inspect.unrecorded.unchecked")}</p>'
     parts = [_two_views(round_, guess, last, greedy)] if guess is not None else []
     if guess is None or guess.outcome is Outcome.REJECTED:
-        parts.append(_drawn_from(round_, guess, last, greedy))
+        parts.append(_draw_source(round_, guess, last, greedy))
     lists = "".join(parts)
     return lists or f'<p class="note">{both("inspect.unrecorded")}</p>'
 
@@ -180,7 +180,7 @@ def _two_views(round_: Round, guess: TokenDecision, last: Token | None, greedy: 
     return f'<div class="views">{"".join(views)}</div><p class="note">{note}</p>'
 
 
-def _drawn_from(round_: Round, guess: TokenDecision | None, last: Token | None, greedy: bool) -> str:
+def _draw_source(round_: Round, guess: TokenDecision | None, last: Token | None, greedy: bool) -> str:
     """What the round's own token came from: the residual after a rejection, else the model's own probabilities."""
     recovery = round_.recovery
     if recovery is None or last is None or not (recovery.top or recovery.raw_top):
@@ -190,11 +190,13 @@ def _drawn_from(round_: Round, guess: TokenDecision | None, last: Token | None, 
     residual = guess is not None and not greedy and round_.rule is not Rule.SHARED_NOISE
     top = (recovery.raw_top if greedy else recovery.top) or recovery.top
     title = both("inspect.residual" if residual else "inspect.own")
-    sentence = _how_chosen(round_, guess, last, recovery, greedy)
+    sentence = _choice_reason(round_, guess, last, recovery, greedy)
     return f'<p class="how">{sentence}</p><div class="views">{_bars(title, _rows(top, last.id, guess), "lost")}</div>'
 
 
-def _how_chosen(round_: Round, guess: TokenDecision | None, last: Token, recovery: RecoveryDetail, greedy: bool) -> str:
+def _choice_reason(
+    round_: Round, guess: TokenDecision | None, last: Token, recovery: RecoveryDetail, greedy: bool
+) -> str:
     if greedy:
         return both("inspect.likeliest")
     if round_.rule is Rule.SHARED_NOISE:

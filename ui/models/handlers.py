@@ -134,7 +134,7 @@ class Models:
             return
         visitor.checking = True
         try:
-            report = await asyncio.to_thread(partial(check_config, config, beside_mib=self._held_mib()))
+            report = await asyncio.to_thread(partial(check_config, config, beside_mib=self._weights_mib()))
             if visitor.number != number or not visitor.checking:
                 return  # called off, or another one was asked for
             visitor.card = page.card(report)
@@ -181,7 +181,7 @@ class Models:
         fields["drafter"] = model_names.locate(drafter or "auto", options)
         return replace(config, kernel=kernel, **fields)
 
-    def _held_mib(self) -> float:
+    def _weights_mib(self) -> float:
         facts = self.handlers.facts()
         return facts.weights_mib if facts else 0.0
 

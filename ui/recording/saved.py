@@ -22,7 +22,7 @@ from ui.state import About, Conversation, Turn, abandon, begin, progress
 FORMAT = 1
 
 MAX_TURNS = 1000
-MAX_WRITTEN = 1_000_000
+MAX_TEXT = 1_000_000
 """Characters of one message or system prompt."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{20,40}")
@@ -119,7 +119,7 @@ def _params(record: Mapping[str, Any]) -> DecodingParams:
 
 
 def _text(value: object) -> str:
-    if not isinstance(value, str) or len(value) > MAX_WRITTEN:
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
         raise NotSaved("a text is missing or far too long")
     return value.encode("utf-8", "replace").decode("utf-8")
 

@@ -29,7 +29,7 @@ from engine.trace import untrusted
 from ui.examples import ASSETS
 from ui.html.render import both
 from ui.recording.recordings import RACE, Lane, LaneName, Recording, close
-from ui.recording.saved import MAX_WRITTEN, NotSaved, about, about_json
+from ui.recording.saved import MAX_TEXT, NotSaved, about, about_json
 from ui.state import Reply, advance
 from ui.strings import text
 
@@ -110,7 +110,7 @@ def _recording(record: dict[str, Any], recording_id: str) -> Recording:
     """Raises TraceError and NotSaved."""
     untrusted.check_keys(record, ("greenlight_trace", "made", "title", "system", "user", "lanes"))
     english, chinese = (untrusted.text(title, MAX_TITLE) for title in untrusted.items(record["title"], 2, 2))
-    system, user = (untrusted.text(record[name], MAX_WRITTEN) for name in ("system", "user"))
+    system, user = (untrusted.text(record[name], MAX_TEXT) for name in ("system", "user"))
     lanes = tuple(_lanes(record["lanes"]))
     return Recording(recording_id, user, lanes, system, _date(record["made"]), (english, chinese))
 

@@ -94,7 +94,7 @@ class Labs:
             self._visitor(session).over.append(key)
 
     async def _ask(self, live: Live, name: ExperimentName, prompt: object) -> Reports:
-        own = readable(prompt)[: page.MAX_PROMPT] if name is page.PROMPTED else ""
+        own = readable(prompt)[: page.MAX_PROMPT] if name is page.WITH_PROMPT else ""
         lab = self.handlers.lab
         return await self.handlers.ask(live, lambda: lab.experiment(name, prompts=(own,) if own else ()))
 

@@ -36,7 +36,7 @@ ORDER = (
 TOKENS = (advisor.SHORT, 16, 64, advisor.LONG)
 USERS = (1, 2, 4, 8, 16, 32)
 
-PROMPTED = ExperimentName.K
+WITH_PROMPT = ExperimentName.K
 """The experiment that takes a prompt of the reader's own."""
 
 MAX_PROMPT = 20_000
@@ -200,7 +200,7 @@ def _experiment(name: ExperimentName, result: Result | None) -> str:
     prompt = (
         f'<label class="own"><span>{both("lab.prompt")}</span><textarea rows="2" maxlength="{MAX_PROMPT}" dir="auto" '
         'data-part="lab-prompt"></textarea></label>'
-        if name is PROMPTED
+        if name is WITH_PROMPT
         else ""
     )
     return (
