@@ -84,7 +84,7 @@ def charts(recording: Recording, counts: Mapping[str, int] | None = None) -> dic
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A lane's rounds. at, written: seconds and tokens before each of them, and at the end."""
+    """A lane's rounds. at, tokens: seconds and tokens before each of them, and at the end."""
 
     name: LaneName
     rounds: list[Round]
