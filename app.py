@@ -14,7 +14,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from engine import COMPUTE, DEVICES, DRAFTER_WORDS, EMBEDDED, MAX_K, MODEL_PRESETS, QUANTS, EngineConfig, InvalidParams
+from engine import (
+    BOUNDS,
+    COMPUTE,
+    DEVICES,
+    DRAFTER_WORDS,
+    EMBEDDED,
+    KERNELS,
+    MAX_K,
+    MODEL_PRESETS,
+    QUANTS,
+    Bounds,
+    DecodingParams,
+    EngineConfig,
+    InvalidParams,
+    parse_k,
+)
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -24,6 +39,7 @@ if TYPE_CHECKING:
 VERSION = "0.1.0"
 
 DEFAULT_PORT = 7860
+PORTS = Bounds(1, 65535, whole=True)
 
 
 class CannotStart(Exception):
@@ -50,15 +66,25 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(
         prog="app.py", description="A chat page that shows speculative decoding at work, on your own machine."
     )
-    add = parser.add_argument
+    add, usual = parser.add_argument, EngineConfig()
     add("--host", default=None, help="address to listen on (default 127.0.0.1: this machine only; 0.0.0.0 on a Space)")
-    add("--port", type=_whole(1, 65535), default=DEFAULT_PORT, help="port to listen on (default %(default)s)")
+    add("--port", type=_whole(PORTS), default=DEFAULT_PORT, help="port to listen on (default %(default)s)")
     add("--share", action="store_true", help="also publish the page under a public gradio.live address")
-    add("--queue-size", type=_whole(1, 10_000), default=32, help="how many requests may wait (default %(default)s)")
-    add("--max-new-tokens", type=_whole(1, 1_000_000), default=2048, help="longest reply allowed (default %(default)s)")
+    add(
+        "--queue-size",
+        type=_whole(BOUNDS["max_waiting"]),
+        default=usual.max_waiting,
+        help="how many requests may wait (default %(default)s)",
+    )
+    add(
+        "--max-new-tokens",
+        type=_whole(BOUNDS["max_new_tokens"]),
+        default=usual.max_new_tokens,
+        help="longest reply allowed (default %(default)s)",
+    )
     add(
         "--target",
-        default="embedded",
+        default=EMBEDDED,
         help="the model: embedded (default), a folder with safetensors, a .gguf file, a Hugging Face id, or the name of a "
         "pair: " + ", ".join(pair.name for pair in MODEL_PRESETS if pair.name != "embedded"),
     )
@@ -70,7 +96,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     add(
         "--k",
-        type=_auto_or_whole(0, MAX_K),
+        type=_k,
         default=None,
         help=f"guesses a round at first: auto (default: by what pays), or 0 to {MAX_K}; 0 is plain decoding",
     )
@@ -81,10 +107,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         default="auto",
         help="where a drafter model runs (default: beside the model)",
     )
-    add("--threads", type=_whole(1, 1024), default=None, help="CPU threads (default: as many as this process may use)")
+    add(
+        "--threads",
+        type=_whole(BOUNDS["threads"]),
+        default=None,
+        help="CPU threads (default: as many as this process may use)",
+    )
     add(
         "--kernel",
-        choices=("auto", "native", "torch"),
+        choices=KERNELS,
         default="auto",
         help="arithmetic: native (compiled here), torch, or auto (default)",
     )
@@ -108,7 +139,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _whole(low: int, high: int) -> Callable[[str], int]:
+def _whole(bounds: Bounds) -> Callable[[str], int]:
+    low, high = bounds.low, bounds.high
+
     def number(written: str) -> int:
         if not written.isdecimal() or not low <= int(written) <= high:
             raise argparse.ArgumentTypeError(f"must be a whole number from {low} to {high}, not {written!r}")
@@ -117,15 +150,11 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
     return number
 
 
-def _auto_or_whole(low: int, high: int) -> Callable[[str], int | None]:
-    def number(written: str) -> int | None:
-        if written == "auto":
-            return None
-        if not written.isdecimal() or not low <= int(written) <= high:
-            raise argparse.ArgumentTypeError(f"must be auto or a whole number from {low} to {high}, not {written!r}")
-        return int(written)
-
-    return number
+def _k(written: str) -> int | None:
+    try:
+        return DecodingParams(num_speculative_tokens=parse_k(written)).num_speculative_tokens
+    except InvalidParams:
+        raise argparse.ArgumentTypeError(f"must be auto or a whole number from 0 to {MAX_K}, not {written!r}") from None
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,18 +1,26 @@
 """What the engine is for whoever uses it; see __init__.py, which imports each name when it is first asked for."""
 
 from . import trace as trace
+from .config import BOUNDS as BOUNDS
 from .config import COMPUTE as COMPUTE
 from .config import DEVICES as DEVICES
 from .config import DRAFTER_WORDS as DRAFTER_WORDS
 from .config import EMBEDDED as EMBEDDED
+from .config import KERNELS as KERNELS
 from .config import MAX_K as MAX_K
+from .config import MAX_STOP as MAX_STOP
+from .config import MAX_STOPS as MAX_STOPS
 from .config import QUANTS as QUANTS
+from .config import USUAL_K as USUAL_K
+from .config import Bounds as Bounds
 from .config import DecodingParams as DecodingParams
 from .config import Detail as Detail
 from .config import EngineConfig as EngineConfig
 from .config import Message as Message
 from .config import Rule as Rule
 from .config import SamplingParams as SamplingParams
+from .config import parse_k as parse_k
+from .config import told_k as told_k
 from .errors import Busy as Busy
 from .errors import ContextFull as ContextFull
 from .errors import EngineError as EngineError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -10,6 +11,12 @@ from engine.errors import InvalidParams
 
 MAX_K = 16
 """Largest number of draft tokens a round may have."""
+
+USUAL_K = 3
+"""Draft tokens a round where K is fixed and nothing says at what."""
+
+MAX_STOPS, MAX_STOP = 16, 200
+"""How many stop strings there may be, and how many characters each may have."""
 
 EMBEDDED = "embedded"
 """The default model, as a target or a drafter."""
@@ -21,6 +28,8 @@ COMPUTE = ("auto", "bf16", "fp16", "fp32")
 """Number formats that quantised layers multiply in."""
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
+
+KERNELS = ("auto", "native", "torch")
 
 ON_GRID = ("auto", "gguf")
 """Those that leave a GGUF's weights as they are, as the native kernels do."""
@@ -47,6 +56,68 @@ class Detail(StrEnum):
     FULL = "full"  # and the top lists of both, for a closer look: several percent of a round
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The least and the most that a setting may be. whole: nothing between whole numbers."""
+
+    low: float
+    high: float
+    whole: bool = False
+
+
+BOUNDS: Mapping[str, Bounds] = {
+    "temperature": Bounds(0.0, 5.0),
+    "top_k": Bounds(0, 1_000_000, whole=True),
+    "top_p": Bounds(0.0, 1.0),
+    "min_p": Bounds(0.0, 1.0),
+    "repetition_penalty": Bounds(0.1, 10.0),
+    "frequency_penalty": Bounds(-2.0, 2.0),
+    "presence_penalty": Bounds(-2.0, 2.0),
+    "logit_bias": Bounds(-100.0, 100.0),
+    "seed": Bounds(0, 2**63 - 1, whole=True),
+    "num_speculative_tokens": Bounds(0, MAX_K, whole=True),
+    "max_new_tokens": Bounds(1, 1_000_000, whole=True),
+    "probe_every": Bounds(0, 10_000, whole=True),
+    "threads": Bounds(1, 1024, whole=True),
+    "max_waiting": Bounds(1, 10_000, whole=True),
+    "cache_mib": Bounds(16, 1_000_000, whole=True),
+}
+"""Of every setting that is a number, for whoever offers or checks one. Its default is that of its class below."""
+
+TOKEN_IDS = Bounds(0, 10_000_000, whole=True)
+"""More than any vocabulary has."""
+
+
+def parse_k(asked: object) -> int | None:
+    """K as it is asked for: "auto" or None is None; a whole number, also one that is written out, is itself. Whether it
+    is in range is for DecodingParams to say. Raises InvalidParams."""
+    if asked is None or asked == "auto":
+        return None
+    if isinstance(asked, int) and not isinstance(asked, bool):
+        return asked
+    try:
+        return int(asked if isinstance(asked, str) else "")
+    except ValueError:
+        name = "num_speculative_tokens"
+        said = f"{name} must be auto or a whole number between 0 and {MAX_K}, not {asked!r}."
+        raise InvalidParams(name, said) from None
+
+
+def told_k(k: int | None) -> int | str:
+    """As it is asked for: None is "auto"."""
+    return "auto" if k is None else k
+
+
+def _check(name: str, value: float, bounds: Bounds | None = None) -> None:
+    """bounds: by default those of the setting of that name. Raises InvalidParams."""
+    bounds = bounds or BOUNDS[name]
+    if bounds.whole and (isinstance(value, bool) or not isinstance(value, int)):
+        raise InvalidParams(
+            name, f"{name} must be a whole number between {bounds.low} and {bounds.high}, not {value!r}."
+        )
+    _in_range(name, value, bounds.low, bounds.high)
+
+
 def _in_range(name: str, value: float, low: float, high: float) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or (isinstance(value, float) and not math.isfinite(value)):
@@ -62,12 +133,6 @@ def _written(value: float) -> str:
     if isinstance(value, int):
         return str(value) if abs(value) < 10**20 else "a number that long"
     return f"{value:g}"
-
-
-def _integer(name: str, value: int, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidParams(name, f"{name} must be a whole number between {low} and {high}, not {value!r}.")
-    _in_range(name, value, low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +169,20 @@ class SamplingParams:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        _in_range("temperature", self.temperature, 0.0, 5.0)
-        _integer("top_k", self.top_k, 0, 1_000_000)
-        _in_range("top_p", self.top_p, 0.0, 1.0)
+        _check("temperature", self.temperature)
+        _check("top_k", self.top_k)
+        _check("top_p", self.top_p)
         if self.top_p == 0.0:
             raise InvalidParams("top_p", "top_p must be above 0 (1 turns it off).")
-        _in_range("min_p", self.min_p, 0.0, 1.0)
-        _in_range("repetition_penalty", self.repetition_penalty, 0.1, 10.0)
-        _in_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _in_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _check("min_p", self.min_p)
+        _check("repetition_penalty", self.repetition_penalty)
+        _check("frequency_penalty", self.frequency_penalty)
+        _check("presence_penalty", self.presence_penalty)
         for token_id, bias in self.logit_bias:
-            _integer("logit_bias", token_id, 0, 10_000_000)
-            _in_range("logit_bias", bias, -100.0, 100.0)
+            _check("logit_bias", token_id, TOKEN_IDS)
+            _check("logit_bias", bias)
         if self.seed is not None:
-            _integer("seed", self.seed, 0, 2**63 - 1)
+            _check("seed", self.seed)
 
     @property
     def greedy(self) -> bool:
@@ -150,13 +215,13 @@ class DecodingParams:
         if not isinstance(self.drafter, str) or not self.drafter:
             raise InvalidParams("drafter", f"drafter must be a name such as auto or ngram, not {self.drafter!r}.")
         if self.num_speculative_tokens is not None:
-            _integer("num_speculative_tokens", self.num_speculative_tokens, 0, MAX_K)
+            _check("num_speculative_tokens", self.num_speculative_tokens)
         if self.rule not in tuple(Rule):
             raise InvalidParams("rule", f"rule must be one of {', '.join(Rule)}, not {self.rule!r}.")
-        _integer("max_new_tokens", self.max_new_tokens, 1, 1_000_000)
-        if len(self.stop) > 16 or not all(isinstance(s, str) and 0 < len(s) <= 200 for s in self.stop):
-            raise InvalidParams("stop", "stop takes at most 16 strings of 1 to 200 characters each.")
-        _integer("probe_every", self.probe_every, 0, 10_000)
+        _check("max_new_tokens", self.max_new_tokens)
+        if len(self.stop) > MAX_STOPS or not all(isinstance(s, str) and 0 < len(s) <= MAX_STOP for s in self.stop):
+            raise InvalidParams("stop", f"stop takes at most {MAX_STOPS} strings of 1 to {MAX_STOP} characters each.")
+        _check("probe_every", self.probe_every)
         if self.detail not in tuple(Detail):
             raise InvalidParams("detail", f"detail must be one of {', '.join(Detail)}, not {self.detail!r}.")
 
@@ -206,7 +271,7 @@ class EngineConfig:
                 raise InvalidParams(name, f"{name} must be auto, cpu, cuda or mps, not {getattr(self, name)!r}.")
         if self.compute not in COMPUTE:
             raise InvalidParams("compute", f"compute must be auto, bf16, fp16 or fp32, not {self.compute!r}.")
-        if self.kernel not in ("auto", "native", "torch"):
+        if self.kernel not in KERNELS:
             raise InvalidParams("kernel", f"kernel must be auto, native or torch, not {self.kernel!r}.")
         for name in ("quant", "drafter_quant"):
             if getattr(self, name) not in QUANTS:
@@ -218,7 +283,7 @@ class EngineConfig:
                 f"the native kernels run only the GGUF's own grid: leave out --kernel native or --quant {self.quant}.",
             )
         if self.threads is not None:
-            _integer("threads", self.threads, 1, 1024)
-        _integer("max_new_tokens", self.max_new_tokens, 1, 1_000_000)
-        _integer("max_waiting", self.max_waiting, 1, 10_000)
-        _integer("cache_mib", self.cache_mib, 16, 1_000_000)
+            _check("threads", self.threads)
+        _check("max_new_tokens", self.max_new_tokens)
+        _check("max_waiting", self.max_waiting)
+        _check("cache_mib", self.cache_mib)

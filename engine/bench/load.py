@@ -18,6 +18,7 @@ from engine.bench.options import (
 )
 from engine.cli.options import tell
 from engine.cli.progress import Interruptible, marked, written
+from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.lab.conclusions import conclusion
 from engine.lab.load_lab import LoadLab
@@ -38,7 +39,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument("--repeats", type=int, default=3, help="times that each is measured (default: %(default)s)")
     add_drafter_options(command)
     add_model_options(command)
-    command.set_defaults(run=run, max_new_tokens=2048)
+    command.set_defaults(run=run, max_new_tokens=EngineConfig().max_new_tokens)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:

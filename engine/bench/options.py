@@ -10,8 +10,21 @@ from typing import Any
 
 from engine.cli.options import add_threads_option
 from engine.cli.prompts import BenchPrompt, read_prompts
-from engine.config import COMPUTE, DEVICES, MAX_K, QUANTS, DecodingParams, EngineConfig, Rule, SamplingParams
-from engine.errors import EngineError
+from engine.config import (
+    COMPUTE,
+    DEVICES,
+    EMBEDDED,
+    KERNELS,
+    MAX_K,
+    QUANTS,
+    DecodingParams,
+    EngineConfig,
+    Rule,
+    SamplingParams,
+    parse_k,
+    told_k,
+)
+from engine.errors import EngineError, InvalidParams
 from engine.serving.engine import Engine, State
 
 WARM_UP_TOKENS = 16
@@ -23,11 +36,11 @@ USELESS = "useless"
 
 def add_model_options(command: argparse.ArgumentParser) -> None:
     """What is loaded, where it runs, and where the figures go."""
-    command.add_argument("--target", default="embedded")
+    command.add_argument("--target", default=EMBEDDED)
     command.add_argument("--device", default="auto")
     add_threads_option(command)
     command.add_argument("--offline", action="store_true", help="never use the network")
-    command.add_argument("--kernel", choices=("auto", "native", "torch"), default="auto")
+    command.add_argument("--kernel", choices=KERNELS, default="auto")
     command.add_argument("--quant", choices=QUANTS, default="auto")
     command.add_argument("--compute", choices=COMPUTE, default="auto", help="what nf4 multiplies in")
     command.add_argument("--json", type=Path, metavar="OUT", help="also write the figures to this file")
@@ -53,15 +66,19 @@ def add_drafter_options(command: argparse.ArgumentParser, several: bool = False)
 
 
 def add_sampling_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--temperature", type=float, default=0.0)
-    command.add_argument("--top-p", type=float, default=1.0)
+    usual = SamplingParams()
+    command.add_argument("--temperature", type=float, default=usual.temperature)
+    command.add_argument("--top-p", type=float, default=usual.top_p)
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--rule", choices=list(Rule), default=Rule.REJECTION, type=Rule)
 
 
 def _k(text: str) -> int | None:
     """ "3" -> 3, "auto" -> None; for argparse, which turns the ValueError into its sentence."""
-    return None if text.strip() == "auto" else int(text)
+    try:
+        return parse_k(text.strip())
+    except InvalidParams as error:
+        raise ValueError from error
 
 
 def _ks(text: str) -> list[int | None]:
@@ -70,11 +87,6 @@ def _ks(text: str) -> list[int | None]:
 
 
 _k.__name__, _ks.__name__ = "whole number or auto", "list of whole numbers or auto"  # what argparse calls them there
-
-
-def told_k(k: int | None) -> int | str:
-    """As it is asked for: None is "auto"."""
-    return "auto" if k is None else k
 
 
 def prompts_of(args: argparse.Namespace) -> list[BenchPrompt]:

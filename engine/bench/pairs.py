@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.bench.drafts import draft_figures
-from engine.bench.options import told_k
 from engine.cli.progress import Interruptible, TimeLeft
 from engine.cli.prompts import CATEGORIES, BenchPrompt
-from engine.config import DecodingParams, Detail, Message, Rule
+from engine.config import DecodingParams, Detail, Message, Rule, told_k
 from engine.errors import ContextFull, EngineError
 from engine.events import Event, Finished, FinishReason, Round
 from engine.serving.engine import Engine

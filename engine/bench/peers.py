@@ -26,14 +26,13 @@ from engine.bench.options import (
     params_of,
     prompts_of,
     settings_of,
-    told_k,
 )
 from engine.bench.pairs import reply
 from engine.bench.turn import Job, Peer, PeerTurn
 from engine.cli.options import add_prompt_options, tell
 from engine.cli.progress import Interruptible, TimeLeft, marked
 from engine.cli.prompts import BenchPrompt
-from engine.config import DecodingParams, Message
+from engine.config import DecodingParams, Message, told_k
 from engine.errors import ContextFull, EngineError
 from engine.serving.engine import Engine
 

@@ -15,7 +15,6 @@ from engine.bench.options import (
     params_of,
     prompts_of,
     settings_of,
-    told_k,
 )
 from engine.bench.pairs import (
     PairRun,
@@ -30,7 +29,7 @@ from engine.bench.pairs import (
 from engine.bench.round_costs import cost_table, costs_of, sampling_share
 from engine.cli.options import add_prompt_options, tell
 from engine.cli.progress import Interruptible, marked
-from engine.config import DecodingParams
+from engine.config import DecodingParams, told_k
 from engine.errors import EngineError
 from engine.serving.engine import Engine
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from engine.config import MAX_K, Rule
+from engine.config import BOUNDS, MAX_K, Bounds, Rule
 from engine.control.latency import Profile, RoundLatency
 from engine.errors import InvalidParams
 from engine.lab.results import AUTO, MEASURED, PLAIN, PREDICTED, SPECULATIVE, ExperimentName, ExperimentSpec, TextKind
 
 K_KINDS = (TextKind.CHAT, TextKind.CODE, TextKind.SUMMARY)
 TEXT_KINDS = tuple(TextKind)
-
-FIXED_K = 3
-"""Drafts a round where K is not what the experiment is about, and must not be chosen."""
 
 TOKENS, TEXT_TOKENS, RATE_TOKENS = 48, 64, 32
 """Tokens of a reply, as far as the experiment is not about that; of RATE, for each of many users."""
@@ -31,10 +28,13 @@ DEFAULTS = (
     ExperimentSpec(ExperimentName.ROWS, (1, 2, 4, 8, 16, 32, 64, 128, 256), (MEASURED,), "rows", "ms"),
 )
 
-LIMITS: dict[ExperimentName, tuple[float, float]] = {
-    ExperimentName.RATE: (1, 64), ExperimentName.K: (1, MAX_K), ExperimentName.TEMPERATURE: (0.0, 5.0), ExperimentName.TEXT: (0, len(TEXT_KINDS) - 1),
-    ExperimentName.ROWS: (1, 256),
-}  # fmt: skip
+LIMITS: Mapping[ExperimentName, Bounds] = {
+    ExperimentName.RATE: Bounds(1, 64),
+    ExperimentName.K: Bounds(1, MAX_K),
+    ExperimentName.TEMPERATURE: BOUNDS["temperature"],
+    ExperimentName.TEXT: Bounds(0, len(TEXT_KINDS) - 1),
+    ExperimentName.ROWS: Bounds(1, 256),
+}
 """Least and most x, besides LENGTH, whose most is the engine's."""
 
 MOST_REPEATS = 50
@@ -59,12 +59,14 @@ def spec_of(name: ExperimentName) -> ExperimentSpec:
 
 def checked_xs(name: ExperimentName, xs: Sequence[float], most_tokens: int) -> tuple[float, ...]:
     """Where to measure, ascending and each once; by default as far as the engine's limit allows. Raises InvalidParams."""
-    least, most = LIMITS.get(name, (1, most_tokens))
+    limits = LIMITS.get(name, Bounds(1, most_tokens))
     if not xs:
-        return tuple(float(x) for x in spec_of(name).xs if x <= most)
+        return tuple(float(x) for x in spec_of(name).xs if x <= limits.high)
     for x in xs:
-        if not least <= x <= most:
-            raise InvalidParams("xs", f"The experiment {name} measures from {least:g} to {most:g}, not at {x:g}.")
+        if not limits.low <= x <= limits.high:
+            raise InvalidParams(
+                "xs", f"The experiment {name} measures from {limits.low:g} to {limits.high:g}, not at {x:g}."
+            )
         if name is not ExperimentName.TEMPERATURE and x != int(x):
             raise InvalidParams("xs", f"The experiment {name} measures at whole numbers, not at {x:g}.")
     return tuple(sorted({float(x) for x in xs}))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from engine.config import DecodingParams, Message, Rule, SamplingParams
+from engine.config import USUAL_K, DecodingParams, Message, Rule, SamplingParams
 from engine.control.latency import RoundLatency
 from engine.lab import figures
 from engine.lab.bootstrap import bootstrap
-from engine.lab.catalog import FIXED_K, K_KINDS, SHORT, SHORT_TIMES, TEXT_KINDS, TEXT_TOKENS, TOKENS
+from engine.lab.catalog import K_KINDS, SHORT, SHORT_TIMES, TEXT_KINDS, TEXT_TOKENS, TOKENS
 from engine.lab.context import ExperimentContext
 from engine.lab.figures import Figure
 from engine.lab.formulas import expected_tokens, speedup_from_costs
@@ -79,13 +79,13 @@ def temperature(context: ExperimentContext, request: ExperimentRequest) -> Compa
     """Fixed K, so that there are drafts even where they do not pay; both rules beside one plain reply of the same seed."""
     blocks = [
         Block(prompt, _params(request, TOKENS, repeat, 0, x),
-              {(rule, x): _params(request, TOKENS, repeat, FIXED_K, x, rule) for rule in Rule})
+              {(rule, x): _params(request, TOKENS, repeat, USUAL_K, x, rule) for rule in Rule})
         for repeat in range(request.repeats)
         for x in request.xs
         for prompt in request.prompts or [encoded(context, PROMPTS[kind])[repeat % 2] for kind in K_KINDS]
     ]  # fmt: skip
     extras: dict[str, Figure] = {"speedup": figures.decode_speedup, "tau": figures.tau}
-    settings = (("k", str(FIXED_K)), ("tokens", str(_cap(request, TOKENS))))
+    settings = (("k", str(USUAL_K)), ("tokens", str(_cap(request, TOKENS))))
     return Comparison(context, blocks, _points(figures.alpha, extras), settings)
 
 

@@ -13,13 +13,13 @@ from functools import partial
 from itertools import islice
 from time import perf_counter
 
-from engine.config import DecodingParams, SamplingParams
+from engine.config import USUAL_K, DecodingParams, SamplingParams
 from engine.decode import Reply, ReplyContext, play_rounds
 from engine.drafters.protocol import Drafter
 from engine.events import Round
 from engine.hardware import free_bytes
 from engine.lab.bootstrap import bootstrap
-from engine.lab.catalog import FIXED_K, RATE_TOKENS
+from engine.lab.catalog import RATE_TOKENS
 from engine.lab.comparisons import encoded
 from engine.lab.context import ExperimentContext, Measurement, Pairs
 from engine.lab.prompts import users
@@ -29,7 +29,7 @@ from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
 from engine.stats import Summary, ratio, summarise
 
-SERIES: dict[str, int | None] = {PLAIN: 0, SPECULATIVE: FIXED_K, AUTO: None}
+SERIES: dict[str, int | None] = {PLAIN: 0, SPECULATIVE: USUAL_K, AUTO: None}
 """K of each side."""
 
 WARM_UP_ROUNDS = 3
@@ -160,7 +160,7 @@ class Concurrency:
         return tuple(found)
 
     def settings(self) -> Pairs:
-        told = (("k", str(FIXED_K)), ("tokens", str(self._tokens)), ("temperature", "0"))
+        told = (("k", str(USUAL_K)), ("tokens", str(self._tokens)), ("temperature", "0"))
         if self._users and len(self._users) < self._most:
             return (*told, ("cut", f"there is memory for {len(self._users)} users at once"))
         return told

@@ -6,14 +6,15 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any, NoReturn, TypeVar
 
+from engine.config import BOUNDS, TOKEN_IDS
 from engine.errors import TraceError
 
 MAX_TEXT = 4096
 """Characters of one token."""
 
-MAX_ID = 10_000_000
+MAX_ID = int(TOKEN_IDS.high)
 MAX_WHOLE = 10**9
-MAX_SEED = 2**63 - 1
+MAX_SEED = int(BOUNDS["seed"].high)
 MAX_S = 1e9
 
 Word = TypeVar("Word", bound=StrEnum)

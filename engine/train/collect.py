@@ -10,7 +10,7 @@ from time import perf_counter
 
 from engine.cli.options import add_threads_option, silent, tell
 from engine.cli.progress import written
-from engine.config import Message, SamplingParams
+from engine.config import KERNELS, Message, SamplingParams
 from engine.errors import EngineError
 from engine.heads.load import target_sizes
 from engine.loading.load import load
@@ -45,7 +45,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     command.add_argument("--batch", type=_positive, default=64, help="dialogues at a time (default: %(default)s)")
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--model", default="embedded", help="the target (default: %(default)s)")
-    command.add_argument("--kernel", choices=("auto", "native", "torch"), default="auto")
+    command.add_argument("--kernel", choices=KERNELS, default="auto")
     command.add_argument("--offline", action="store_true", help="never use the network")
     command.add_argument(
         "--passages", type=Path, nargs="+", default=[], metavar="PATH",

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from engine import Channel, DecodingParams, Detail, EngineError, Message, Round, Rule, SamplingParams, Summary
+from engine import USUAL_K, Channel, DecodingParams, Detail, EngineError, Message, Round, Rule, SamplingParams, Summary
 from engine.lab import ExperimentName, Failed, Result, Step
 from ui.chat.handlers import Handlers
 from ui.controls import readable
@@ -45,9 +45,9 @@ TOKENS = 25
 ROUNDS = 3
 SENTENCE_PARAMS = DecodingParams(
     SamplingParams(0.8),
-    num_speculative_tokens=3,
+    num_speculative_tokens=USUAL_K,
     rule=Rule.REJECTION,
-    max_new_tokens=1 + 4 * ROUNDS,
+    max_new_tokens=1 + (USUAL_K + 1) * ROUNDS,
     probe_every=0,
     detail=Detail.FULL,
 )
@@ -178,7 +178,7 @@ class Lessons:
         names = ["none", *(name for name in facts.drafters if name != "none")] if facts else []
         figures: list[tables.Drafting] = []
         for name in names:
-            k = 0 if name == "none" else 3
+            k = 0 if name == "none" else USUAL_K
             params = DecodingParams(
                 drafter=name, num_speculative_tokens=k, max_new_tokens=DRAFTER_TOKENS, probe_every=0
             )

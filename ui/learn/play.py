@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from engine import USUAL_K
 from engine.lab import best_k, expected_tokens, speedup
 from ui.html.render import both, named
 from ui.strings.glossary import link
@@ -20,7 +21,7 @@ DRAFT, TARGET = (20, 60, 10, 10), (60, 15, 20, 5)
 
 RULES = ("right", "always", "redraw")
 
-ALPHA, K, COST = 0.7, 3, 0.15
+ALPHA, K, COST = 0.7, USUAL_K, 0.15
 """What the arithmetic begins with."""
 
 MOST_K = 12

@@ -14,6 +14,7 @@ from enum import StrEnum
 from itertools import pairwise
 from math import exp, log
 
+from engine import USUAL_K
 from engine.lab import ExperimentName, Point, Result, TextKind
 from ui.html.render import speed
 from ui.when import conclusions
@@ -32,8 +33,6 @@ was measured."""
 CHEAP = 2.0
 """A forward that checks three guesses and takes at most so many times as long as one without leaves something to
 gain."""
-
-USUAL_K = 3
 
 MODEL = "Qwen/Qwen3-8B"
 HEAD = "RedHatAI/Qwen3-8B-speculator.eagle3"

@@ -14,15 +14,13 @@ from itertools import pairwise
 from math import exp, isfinite, log
 from statistics import fmean, median
 
+from engine import USUAL_K
 from engine.lab import MEASURED, PLAIN, PREDICTED, SPECULATIVE, ExperimentName, Point, Result
 from ui.html.render import speed
 from ui.strings import LANGS, TEXT, Lang, text
 
 SAME_TTFT = 0.05
 """Times to the first token that differ by less are the same to a reader; repeats scatter by about as much."""
-
-GUESSES = 3
-"""Of the example in the sentence on what checking costs: so many guesses make a forward over one row more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,9 +351,11 @@ def knee(points: Sequence[Point]) -> float | None:
     return None
 
 
-def row_cost(points: Sequence[Point], rows: int = GUESSES + 1) -> tuple[float, float, int, bool] | None:
-    """(ms over one row, ms over `rows` or the next number measured, that number, whether the latter is clearly
-    longer)."""
+def row_cost(points: Sequence[Point], rows: int = USUAL_K + 1) -> tuple[float, float, int, bool] | None:
+    """(ms over one row, ms over `rows` or the next number measured, that number, whether the latter is clearly longer).
+
+    rows: by default those of a forward that checks the usual number of guesses, one more than they are.
+    """
     passes = series(points, MEASURED)
     more = next((point for point in passes if point.x >= rows), None)
     if more is None or passes[0].x != 1 or passes[0].y <= 0:
