@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.config import DecodingParams, EngineConfig, Rule, SamplingParams
+from engine.config import BOUNDS, MAX_K, DecodingParams, EngineConfig, Rule, SamplingParams, parse_k, told_k
 from engine.errors import InvalidParams, NumericalError
 from engine.rng import KeyedRng, Purpose, gumbel, gumbel_argmax, inverse_cdf, uniform
 from engine.sampling import LazyRows, _top_p, probabilities
@@ -207,6 +207,37 @@ def test_bad_settings_say_which_and_why(kind: type, values: dict[str, object]) -
     with pytest.raises(InvalidParams, match=field) as caught:
         kind(**values)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("kind", [SamplingParams, DecodingParams, EngineConfig])
+def test_each_setting_takes_the_ends_of_its_bounds_and_nothing_beyond(kind: type) -> None:
+    """Also its default lies within them; a bias is one of many, and top_p 0 leaves no token."""
+    for name, bounds in BOUNDS.items():
+        if name not in kind.__dataclass_fields__ or name == "logit_bias":
+            continue
+        default = getattr(kind(), name)
+        assert default is None or bounds.low <= default <= bounds.high
+        for taken in (bounds.high,) if name == "top_p" else (bounds.low, bounds.high):
+            assert getattr(kind(**{name: taken}), name) == taken
+        for beyond in (bounds.low - 1, bounds.high + 1):
+            with pytest.raises(InvalidParams, match=f"^{name} must be between") as caught:
+                kind(**{name: beyond})
+            assert caught.value.field == name
+
+
+@pytest.mark.parametrize(
+    ("asked", "k"), [(None, None), ("auto", None), (0, 0), ("0", 0), (MAX_K, MAX_K), (" 7 ", 7), ("99", 99), (-1, -1)]
+)
+def test_k_is_read_one_way_wherever_it_is_asked_for(asked: object, k: int | None) -> None:
+    """Its range is checked with all others, where the request is made."""
+    assert parse_k(asked) == k and parse_k(told_k(k)) == k
+
+
+@pytest.mark.parametrize("asked", ["", "many", "automatic", "2.5", 2.5, 3.0, True, [3], "9" * 5000])
+def test_what_is_no_k_is_refused_with_what_it_may_be(asked: object) -> None:
+    words = f"^num_speculative_tokens must be auto or a whole number between 0 and {MAX_K}, not "
+    with pytest.raises(InvalidParams, match=words):
+        parse_k(asked)
 
 
 def test_native_kernels_and_quantising_again_exclude_each_other() -> None:
