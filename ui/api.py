@@ -10,7 +10,6 @@ from typing import Any
 import gradio as gr
 
 from engine import (
-    MAX_K,
     DecodingParams,
     EngineError,
     Event,
@@ -27,11 +26,16 @@ from engine import (
     Stream,
     Tally,
     Token,
+    parse_k,
+    told_k,
 )
 from ui.chat.handlers import Handlers
-from ui.controls import default_drafter, readable
+from ui.controls import SAMPLING, USUAL, default_drafter, readable
 from ui.jobs import GLANCE_S, HEARTBEAT_S
 from ui.sessions import Live
+
+USUAL_TOKENS = 256
+"""Of an answer where the caller does not say; less than on the page, since a program waits for the whole."""
 
 TOLD = ("target", "weights", "kernel", "device", "exact", "note")
 """What an answer says of the engine (see `Facts`)."""
@@ -94,24 +98,23 @@ def _rejected(round_: Round) -> tuple[dict[str, Any], ...]:
 def make_generate(handlers: Handlers) -> Callable[..., Any]:
     """The endpoint's function, bound to the engine. Its signature is what callers see."""
 
-    longest = min(256, handlers.options.max_new_tokens)
-    k_at_first: int | str = "auto" if handlers.options.k is None else handlers.options.k
+    longest = min(USUAL_TOKENS, handlers.options.max_new_tokens)
 
     async def generate(
         prompt: str,
         max_new_tokens: int = longest,
-        temperature: float = 0.0,
-        num_speculative_tokens: int | str | None = k_at_first,
+        temperature: float = SAMPLING.temperature,
+        num_speculative_tokens: int | str | None = told_k(handlers.options.k),
         drafter: str = default_drafter(handlers.options.drafter),
-        seed: int | None = None,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        frequency_penalty: float = 0.0,
-        presence_penalty: float = 0.0,
+        seed: int | None = SAMPLING.seed,
+        top_p: float = SAMPLING.top_p,
+        top_k: int = SAMPLING.top_k,
+        min_p: float = SAMPLING.min_p,
+        repetition_penalty: float = SAMPLING.repetition_penalty,
+        frequency_penalty: float = SAMPLING.frequency_penalty,
+        presence_penalty: float = SAMPLING.presence_penalty,
         stop: list[str] | None = None,
-        rule: str = Rule.REJECTION.value,
+        rule: str = USUAL.rule.value,
     ) -> AsyncIterator[dict[str, Any]]:
         """One reply to one prompt, with the source of every token and the speeds. Seed: a whole number, or none."""
         live = Live()
@@ -123,7 +126,7 @@ def make_generate(handlers: Handlers) -> Callable[..., Any]:
                 frequency_penalty=frequency_penalty, presence_penalty=presence_penalty, seed=seed,
             )  # fmt: skip
             params = DecodingParams(
-                sampling, drafter, _k(num_speculative_tokens), _rule(rule), max_new_tokens, _stop(stop)
+                sampling, drafter, parse_k(num_speculative_tokens), _rule(rule), max_new_tokens, _stop(stop)
             )
             async for _ in handlers.until_loaded(live):
                 yield record.json()
@@ -139,16 +142,6 @@ def make_generate(handlers: Handlers) -> Callable[..., Any]:
             handlers.sessions.end("", live)
 
     return generate
-
-
-def _k(asked: object) -> int | None:
-    """K as the engine takes it; whether a number is in range is for the engine to say. Raises InvalidParams."""
-    if asked is None or asked == "auto":
-        return None
-    if isinstance(asked, bool) or not isinstance(asked, int):
-        name = "num_speculative_tokens"
-        raise InvalidParams(name, f"{name} must be auto or a whole number between 0 and {MAX_K}, not {asked!r}.")
-    return asked
 
 
 def _rule(asked: object) -> Rule:

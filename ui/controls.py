@@ -9,18 +9,24 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Literal
 
-from engine import MAX_K, DecodingParams, Detail, Rule, SamplingParams
-from ui.strings import Lang, text
+from engine import (
+    BOUNDS,
+    MAX_K,
+    MAX_STOP,
+    MAX_STOPS,
+    Bounds,
+    DecodingParams,
+    Detail,
+    EngineConfig,
+    Rule,
+    SamplingParams,
+    parse_k,
+    told_k,
+)
+from ui.strings import TEXT, Lang, text
 
-MAX_SEED = 2**63 - 1
-MAX_TEMPERATURE = 2.0
-"""The engine allows more; beyond this a small model writes noise."""
-
-MAX_STOPS, MAX_STOP = 16, 200
-"""How many stop strings there may be, and how many characters each may have."""
-
-K_AT_FIRST = 3
-"""Where the slider stands until somebody moves it."""
+USUAL, SAMPLING, LOADED = DecodingParams(), SamplingParams(), EngineConfig()
+"""Whose values are the defaults: of a request, of how its tokens are drawn, of what is loaded."""
 
 DRAFTERS = ("auto", "none", "ngram", "head", "both", "draft_model")
 """All that the page knows, in the order in which it offers them."""
@@ -43,17 +49,27 @@ class Options:
     lang: Lang | None = None
     drafter: str = "auto"
     k: int | None = None
-    max_new_tokens: int = 2048
-    queue_size: int = 32
+    max_new_tokens: int = LOADED.max_new_tokens
+    queue_size: int = LOADED.max_waiting
     models_folder: str | None = None
     served: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
-    """One setting. `name` is its name in the engine; `low` to `high` in steps of `step` for sliders and numbers.
+class Narrowed:
+    """Less than the engine allows, and why the page offers no more."""
 
-    A "list" is a choice whose entries explain themselves, a line each; "lines" is text of which each line counts.
+    low: float
+    high: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """One setting. `name` is its name in the engine, whose bounds are its range unless it is narrowed.
+
+    step: of sliders and numbers. A "list" is a choice whose entries explain themselves, a line each; "lines" is text of
+    which each line counts.
     """
 
     name: str
@@ -62,40 +78,72 @@ class Control:
     default: Value
     label: str
     help: str
-    low: float = 0
-    high: float = 0
     step: float = 1
     choices: tuple[str, ...] = ()
+    narrowed: Narrowed | None = None
+
+    @property
+    def low(self) -> float:
+        return self._range.low
+
+    @property
+    def high(self) -> float:
+        return self._range.high
+
+    @property
+    def _range(self) -> Bounds | Narrowed:
+        return self.narrowed or BOUNDS.get(self.name, NO_NUMBER)
 
     @property
     def whole(self) -> bool:
         return self.kind in ("slider", "number") and self.step == int(self.step)
 
 
+NO_NUMBER = Bounds(0, 0)
+
 GROUPS = ("decoding", "sampling", "limits", "system")
 """In the order in which they are shown; the table is sorted by it."""
 
+K_CHOICES = ("auto", *map(str, range(MAX_K + 1)))
+
+
+def _longest(most: int) -> Narrowed:
+    return Narrowed(BOUNDS["max_new_tokens"].low, most, "the engine was started with this as the longest reply")
+
 
 TABLE: tuple[Control, ...] = (
-    Control("drafter", "decoding", "list", "auto", "drafter.label", "drafter.help", choices=("auto", *DRAFTERS_AT_START)),
-    Control("auto_k", "decoding", "switch", True, "auto_k.label", "auto_k.help"),
-    Control("num_speculative_tokens", "decoding", "slider", K_AT_FIRST, "k.label", "k.help", 0, MAX_K),
-    Control("rule", "decoding", "choice", Rule.REJECTION.value, "rule.label", "rule.help", choices=tuple(r.value for r in Rule)),
-    Control("probe_every", "decoding", "number", 12, "probe_every.label", "probe_every.help", 0, 64),
-    Control("plain_only", "decoding", "switch", False, "plain_only.label", "plain_only.help"),
+    Control("drafter", "decoding", "list", USUAL.drafter, "drafter.label", "drafter.help",
+            choices=("auto", *DRAFTERS_AT_START)),
+    Control("num_speculative_tokens", "decoding", "choice", str(told_k(USUAL.num_speculative_tokens)),
+            "k.label", "k.help", choices=K_CHOICES),
+    Control("rule", "decoding", "choice", USUAL.rule.value, "rule.label", "rule.help",
+            choices=tuple(r.value for r in Rule)),
+    Control("probe_every", "decoding", "number", USUAL.probe_every, "probe_every.label", "probe_every.help",
+            narrowed=Narrowed(0, 64, "a plain round that comes more seldom tells nothing in a reply of usual length")),
     Control("record", "decoding", "switch", False, "record.label", "record.help"),
-    Control("temperature", "sampling", "slider", 0.0, "temperature.label", "temperature.help", 0, MAX_TEMPERATURE, 0.05),
-    Control("top_p", "sampling", "slider", 1.0, "top_p.label", "top_p.help", 0.05, 1, 0.05),
-    Control("min_p", "sampling", "slider", 0.0, "min_p.label", "min_p.help", 0, 1, 0.01),
-    Control("top_k", "sampling", "number", 0, "top_k.label", "top_k.help", 0, 1000),
-    Control("repetition_penalty", "sampling", "number", 1.0, "repetition_penalty.label", "repetition_penalty.help", 0.5, 2, 0.05),
-    Control("frequency_penalty", "sampling", "number", 0.0, "frequency_penalty.label", "frequency_penalty.help", -2, 2, 0.1),
-    Control("presence_penalty", "sampling", "number", 0.0, "presence_penalty.label", "presence_penalty.help", -2, 2, 0.1),
-    Control("seed", "sampling", "line", "", "seed.label", "seed.help", 0, MAX_SEED),
-    Control("max_new_tokens", "limits", "number", 512, "max_new_tokens.label", "max_new_tokens.help", 1, 2048),
+    Control("temperature", "sampling", "slider", SAMPLING.temperature, "temperature.label", "temperature.help", 0.05,
+            narrowed=Narrowed(0, 2, "beyond this a small model writes noise")),
+    Control("top_p", "sampling", "slider", SAMPLING.top_p, "top_p.label", "top_p.help", 0.05,
+            narrowed=Narrowed(0.05, 1, "0 would leave no token, so the slider begins one step above")),
+    Control("min_p", "sampling", "slider", SAMPLING.min_p, "min_p.label", "min_p.help", 0.01),
+    Control("top_k", "sampling", "number", SAMPLING.top_k, "top_k.label", "top_k.help",
+            narrowed=Narrowed(0, 1000, "what comes after the thousand likeliest is hardly ever drawn")),
+    Control("repetition_penalty", "sampling", "number", SAMPLING.repetition_penalty,
+            "repetition_penalty.label", "repetition_penalty.help", 0.05, narrowed=Narrowed(0.5, 2, "beyond this a reply falls apart")),
+    Control("frequency_penalty", "sampling", "number", SAMPLING.frequency_penalty,
+            "frequency_penalty.label", "frequency_penalty.help", 0.1),
+    Control("presence_penalty", "sampling", "number", SAMPLING.presence_penalty,
+            "presence_penalty.label", "presence_penalty.help", 0.1),
+    Control("seed", "sampling", "line", "", "seed.label", "seed.help"),
+    Control("max_new_tokens", "limits", "number", USUAL.max_new_tokens, "max_new_tokens.label", "max_new_tokens.help",
+            narrowed=_longest(LOADED.max_new_tokens)),
     Control("stop", "limits", "lines", "", "stop.label", "stop.help"),
     Control("system", "system", "text", "", "system.label", "system.help"),
 )  # fmt: skip
+
+
+def control_of(name: str, controls: Sequence[Control] = TABLE) -> Control:
+    return next(control for control in controls if control.name == name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +169,10 @@ class Correction:
             self.key,
             lang,
             label=text(self.control.label, lang),
-            low=_shown(self.control.low, lang),
-            high=_shown(self.control.high, lang),
-            used=_shown(self.value, lang),
-            given=choice_label(self.given, lang) if self.control.choices else self.given,
+            low=_shown(self.control, self.control.low, lang),
+            high=_shown(self.control, self.control.high, lang),
+            used=_shown(self.control, self.value, lang),
+            given=_shown(self.control, self.given, lang),
         )
 
 
@@ -133,14 +181,13 @@ def table(options: Options, drafters: Sequence[str] | None = None) -> tuple[Cont
     offered = sorted({"auto", *(drafters or DRAFTERS_AT_START)}, key=_place)
 
     def adapted(control: Control) -> Control:
-        if control.name == "auto_k":
-            return replace(control, default=options.k is None)
         if control.name == "num_speculative_tokens":
-            return replace(control, default=K_AT_FIRST if options.k is None else options.k)
+            return replace(control, default=str(told_k(options.k)))
         if control.name == "drafter":
             return replace(control, default=default_drafter(options.drafter), choices=tuple(offered))
         if control.name == "max_new_tokens":
-            return replace(control, default=min(512, options.max_new_tokens), high=options.max_new_tokens)
+            most = options.max_new_tokens
+            return replace(control, default=min(USUAL.max_new_tokens, most), narrowed=_longest(most))
         return control
 
     return tuple(adapted(control) for control in TABLE)
@@ -155,16 +202,23 @@ def default_drafter(asked: str) -> str:
     return asked if asked in ("none", "ngram") else "auto"
 
 
-def choice_label(choice: str, lang: Lang) -> str:
-    """The words for a rule or a drafter; a name that has none stands for itself."""
-    kind = "drafter" if choice in DRAFTERS else "rule" if choice in tuple(Rule) else None
-    return text(f"{kind}.{choice}", lang) if kind else choice
+def choice_label(setting: str, choice: str, lang: Lang) -> str:
+    """The words for what can be chosen of a setting; what has none stands for itself, as most numbers do."""
+    key = f"{_WORDS[setting]}.{choice}"
+    return text(key, lang) if choice in _WORDED and key in TEXT else choice
 
 
-def choice_line(choice: str, lang: Lang) -> str:
-    """The same with what it is good for on a second line, where there are words for that."""
-    label = choice_label(choice, lang)
-    return f"{label}\n{text(f'drafter.{choice}.help', lang)}" if choice in DRAFTERS else label
+_WORDS = {"drafter": "drafter", "num_speculative_tokens": "k", "rule": "rule"}
+"""How the keys of the words for the choices of each begin."""
+
+_WORDED = {*DRAFTERS, *K_CHOICES, *Rule}
+"""Anything else may be what somebody gave, and happen to be the end of a key."""
+
+
+def drafter_line(drafter: str, lang: Lang) -> str:
+    """The words for a drafter, with what it is good for on a second line, where there are words for that."""
+    label = choice_label("drafter", drafter, lang)
+    return f"{label}\n{text(f'drafter.{drafter}.help', lang)}" if drafter in DRAFTERS else label
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------
@@ -187,7 +241,7 @@ def settings(controls: Sequence[Control], values: Sequence[object]) -> tuple[Set
     params = DecodingParams(
         sampling=sampling,
         drafter=str(checked["drafter"]),
-        num_speculative_tokens=_k(checked),
+        num_speculative_tokens=parse_k(checked["num_speculative_tokens"]),
         rule=Rule(str(checked["rule"])),
         max_new_tokens=int(checked["max_new_tokens"]),
         stop=stops(str(checked["stop"])),
@@ -214,12 +268,6 @@ def _corrected(control: Control, used: Value, key: str, given: object = "") -> t
     return used, Correction(control, used, key, _written(given))
 
 
-def _k(checked: Mapping[str, Value]) -> int | None:
-    if checked["plain_only"]:
-        return 0
-    return None if checked["auto_k"] else int(checked["num_speculative_tokens"])
-
-
 def sendable(written: str) -> str:
     """Lone surrogates, which no encoding allows, become question marks."""
     return written.encode("utf-8", "replace").decode("utf-8")
@@ -241,14 +289,17 @@ def _switch(control: Control, value: object) -> tuple[Value, Correction | None]:
 
 
 def _choice(control: Control, value: object) -> tuple[Value, Correction | None]:
-    known = isinstance(value, str) and value in control.choices
-    return (str(value), None) if known else _corrected(control, control.default, "correct.choice", value)
+    """A number means the choice that is written so: browsers may remember a K from when that was a slider."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    fitting = (one for one in control.choices if one == value or (number and one.isdecimal() and int(one) == value))
+    chosen = next(fitting, None)
+    return (chosen, None) if chosen is not None else _corrected(control, control.default, "correct.choice", value)
 
 
 def _seed(control: Control, value: object) -> tuple[Value, Correction | None]:
     """Blank stays blank: the engine then picks a seed and says which."""
     written = "" if value is None else value.strip() if isinstance(value, str) else _written(value)
-    digits = written.isascii() and written.isdigit() and len(written) <= len(str(MAX_SEED))
+    digits = written.isascii() and written.isdigit() and len(written) <= len(str(control.high))
     if written and (not digits or int(written) > control.high):
         return _corrected(control, "", "correct.seed", value)
     return (int(written) if written else ""), None
@@ -291,9 +342,9 @@ _CHECKS: Mapping[str, Callable[[Control, object], tuple[Value, Correction | None
 # -- words -------------------------------------------------------------------------------------------------------------
 
 
-def _shown(value: object, lang: Lang) -> str:
+def _shown(control: Control, value: object, lang: Lang) -> str:
     if isinstance(value, str):
-        return choice_label(value, lang)
+        return choice_label(control.name, value, lang) if control.choices else value
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -84,7 +84,7 @@ function watchRace() {
 function fillRace(words, temperature) {
   const form = raceForm();
   form.prompt.value = words;
-  form.temperature.value = temperature;
+  form.temperature.value = temperature ?? form.temperature.defaultValue;
 }
 
 // The recorded race, or the one of before the page was loaded again.
@@ -103,7 +103,7 @@ async function firstRace() {
   if (found.failed !== undefined) { raceSay(found.failed); return; }
   const runs = found.lanes.some((lane) => lane.phase !== "finished");
   raceView().open(found, {play: runs, at: runs || still.matches ? Infinity : 0});
-  if (!raceForm().prompt.value) fillRace(found.user, found.lanes[0].about?.params?.sampling?.temperature ?? 0);
+  if (!raceForm().prompt.value) fillRace(found.user, found.lanes[0].about?.params?.sampling?.temperature);
   if (!runs) playWhenSeen();
 }
 
@@ -123,7 +123,7 @@ Object.assign(actions, {
     if (raceForm().dataset.running === "yes") { goTo("race"); raceSay(sentence("busy")); return; }
     const {user, lanes} = viewers.get(button.closest(".viewer").dataset.viewer).recording();
     const params = lanes.find((lane) => lane.name === "speculative")?.about?.params;
-    fillRace(user, params?.sampling?.temperature ?? 0);
+    fillRace(user, params?.sampling?.temperature);
     raceForm().k.value = button.dataset.k;
     goTo("race");
     race();

@@ -156,6 +156,11 @@ class Visit:
         self.page.fill("#gl-box textarea", message)
         self.page.press("#gl-box textarea", "Enter")
 
+    def choose(self, setting: str, words: str) -> None:
+        """One entry of a setting's list, in its group that is open."""
+        self.page.click(f"#gl-set-{setting} input")
+        self.page.get_by_role("option", name=words, exact=True).click()
+
     def wait_turns(self, count: int, phase: str = "finished") -> None:
         self.page.wait_for_function(
             "([n, phase]) => document.querySelectorAll(`.turn[data-phase=${phase}]`).length === n", arg=[count, phase]

@@ -9,13 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import MAX_K, DecodingParams, Detail, Rule, SamplingParams
+from engine.config import BOUNDS, MAX_K, MAX_STOP, MAX_STOPS, DecodingParams, Detail, Rule, SamplingParams
 from ui.controls import (
     DRAFTERS,
     GROUPS,
-    MAX_SEED,
-    MAX_STOP,
-    MAX_STOPS,
     TABLE,
     Control,
     Correction,
@@ -25,8 +22,9 @@ from ui.controls import (
     check,
     check_all,
     choice_label,
-    choice_line,
+    control_of,
     default_drafter,
+    drafter_line,
     settings,
     stops,
     table,
@@ -40,14 +38,14 @@ JSON = st.recursive(
     max_leaves=5,
 )
 NUMBERS = [c for c in TABLE if c.kind in ("slider", "number")]
+MAX_SEED = int(BOUNDS["seed"].high)
+
+NARROWED = {"temperature", "top_p", "top_k", "repetition_penalty", "probe_every", "max_new_tokens"}
+"""Where the page offers less than the engine allows."""
 
 
 def values(**changed: Any) -> list[Any]:
     return [changed.get(control.name, control.default) for control in TABLE]
-
-
-def control(name: str) -> Control:
-    return next(control for control in TABLE if control.name == name)
 
 
 def made(**changed: Any) -> Settings:
@@ -73,6 +71,26 @@ def test_the_defaults_are_the_first_visitors() -> None:
 def test_the_table_is_sorted_by_group() -> None:
     assert [c.group for c in TABLE] == sorted((c.group for c in TABLE), key=GROUPS.index)
     assert len({c.name for c in TABLE}) == len(TABLE)
+
+
+@pytest.mark.parametrize("one", [c for c in TABLE if c.name in BOUNDS], ids=lambda c: c.name)
+@pytest.mark.parametrize("options", [Options(), Options(max_new_tokens=300)], ids=["usual", "short"])
+def test_a_range_is_the_engines_unless_it_is_said_to_be_narrowed(one: Control, options: Options) -> None:
+    bounds, one = BOUNDS[one.name], control_of(one.name, table(options))
+    assert bounds.low <= one.low < one.high <= bounds.high
+    assert ((one.low, one.high) == (bounds.low, bounds.high)) == (one.narrowed is None) == (one.name not in NARROWED)
+    assert one.narrowed is None or one.narrowed.why
+
+
+@pytest.mark.parametrize("name", [c.name for c in NUMBERS])
+def test_what_is_whole_for_the_engine_is_whole_on_the_page(name: str) -> None:
+    assert control_of(name).whole == BOUNDS[name].whole
+
+
+def test_k_is_chosen_from_all_that_the_engine_takes() -> None:
+    auto, *numbers = control_of("num_speculative_tokens").choices
+    low, high = int(BOUNDS["num_speculative_tokens"].low), int(BOUNDS["num_speculative_tokens"].high)
+    assert auto == "auto" and [*map(int, numbers)] == [*range(low, high + 1)]
 
 
 @pytest.mark.parametrize("one", NUMBERS, ids=lambda c: c.name)
@@ -112,8 +130,8 @@ def test_large_numbers_are_written_out() -> None:
 
 
 def test_halves_of_whole_numbers_are_rounded() -> None:
-    assert correction(num_speculative_tokens=2.7).value == 3
-    assert made(num_speculative_tokens=3.0, auto_k=False).params.num_speculative_tokens == 3
+    assert correction(top_k=2.7).value == 3
+    assert made(top_k=3.0).params.sampling.top_k == 3
 
 
 @pytest.mark.parametrize(
@@ -131,13 +149,13 @@ def test_a_seed_that_is_no_seed_becomes_a_random_one(bad: Any) -> None:
     assert all(said.sentence(lang) for lang in LANGS)
 
 
-@pytest.mark.parametrize("name", ["drafter", "rule"])
-@pytest.mark.parametrize("bad", ["nonsense", "label", None, 3, ["none"], "<b>x</b>" * 99])
+@pytest.mark.parametrize("name", ["drafter", "rule", "num_speculative_tokens"])
+@pytest.mark.parametrize("bad", ["nonsense", "label", None, 99, -1, 2.7, True, ["none"], "<b>x</b>" * 99])
 def test_unknown_choices_become_the_default(name: str, bad: Any) -> None:
     found = correction(**{name: bad})
-    assert found.value == control(name).default
+    assert found.value == control_of(name).default
     for lang in LANGS:
-        assert choice_label(str(found.value), lang) in found.sentence(lang) and len(found.sentence(lang)) < 200
+        assert choice_label(name, str(found.value), lang) in found.sentence(lang) and len(found.sentence(lang)) < 200
 
 
 @pytest.mark.parametrize(("written", "system"), [(None, ""), ("a\ud800b", "a?b"), ("你好 👋", "你好 👋")])
@@ -172,12 +190,32 @@ def test_too_many_or_too_long_stop_strings_are_cut(written: str) -> None:
         assert made(stop=one.value).params.stop == found.params.stop, "what is put back into the control means the same"
 
 
+@pytest.mark.parametrize(("chosen", "k"), [("auto", None), ("0", 0), ("8", 8), (8, 8), (8.0, 8), (0, 0)])
+def test_k_is_automatic_fixed_or_zero(chosen: object, k: int | None) -> None:
+    assert made(num_speculative_tokens=chosen).params.num_speculative_tokens == k
+
+
 @pytest.mark.parametrize(
-    ("plain_only", "auto_k", "k"), [(True, True, 0), (True, False, 0), (False, True, None), (False, False, 8)]
+    ("remembered", "k"),
+    [
+        ({"auto_k": False}, None),
+        ({"auto_k": False, "num_speculative_tokens": 5}, 5),
+        ({"num_speculative_tokens": 5, "plain_only": True}, 5),
+        ({"auto_k": "x", "plain_only": None}, None),
+    ],
 )
-def test_k_is_automatic_fixed_or_zero(plain_only: bool, auto_k: bool, k: int | None) -> None:
-    chosen = made(plain_only=plain_only, auto_k=auto_k, num_speculative_tokens=8)
-    assert chosen.params.num_speculative_tokens == k
+def test_what_a_browser_remembers_from_when_k_was_three_controls(remembered: dict[str, Any], k: int | None) -> None:
+    found, corrections = check_all(TABLE, remembered)
+    assert not corrections and made(**found).params.num_speculative_tokens == k
+
+
+@pytest.mark.parametrize(
+    ("lang", "auto", "plain"),
+    [("en", "automatic (by what pays)", "0 · plain decoding"), ("zh", "自动（划算才猜）", "0 · 普通解码")],
+)
+def test_k_says_what_auto_and_zero_are(lang: Lang, auto: str, plain: str) -> None:
+    words = [choice_label("num_speculative_tokens", k, lang) for k in ("auto", "0", "7")]
+    assert words == [auto, plain, "7"]
 
 
 def test_every_sampling_value_arrives() -> None:
@@ -209,10 +247,10 @@ def test_the_command_line_and_the_engine_adapt_the_table() -> None:
         c.name: c
         for c in table(Options(k=7, drafter="some/model", max_new_tokens=100), ("none", "ngram", "draft_model"))
     }
-    assert adapted["num_speculative_tokens"].default == 7 and adapted["auto_k"].default is False
+    assert adapted["num_speculative_tokens"].default == "7"
     assert adapted["drafter"].default == "auto"
     assert adapted["max_new_tokens"].high == adapted["max_new_tokens"].default == 100
-    assert adapted["num_speculative_tokens"].high == MAX_K
+    assert adapted["num_speculative_tokens"].choices[-1] == str(MAX_K)
 
 
 @given(st.sets(st.sampled_from(["none", "ngram", "head", "both", "draft_model", "medusa"]), min_size=1))
@@ -225,9 +263,9 @@ def test_only_what_the_engine_has_can_be_chosen(drafters: set[str]) -> None:
 @pytest.mark.parametrize("lang", LANGS)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_every_drafter_explains_itself(drafter: str, lang: Lang) -> None:
-    name, help_ = choice_line(drafter, lang).split("\n")
-    assert name == choice_label(drafter, lang) and len(help_) > len(name)
-    assert choice_line("medusa", lang) == "medusa"
+    name, help_ = drafter_line(drafter, lang).split("\n")
+    assert name == choice_label("drafter", drafter, lang) and len(help_) > len(name)
+    assert drafter_line("medusa", lang) == "medusa"
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_messages_are_kept_as_typed_but_can_be_encoded() -> None:
 @pytest.mark.parametrize(
     ("field", "bad", "used"),
     [
-        ("num_speculative_tokens", 99, lambda params: params.num_speculative_tokens in (None, 16)),
+        ("num_speculative_tokens", 99, lambda params: params.num_speculative_tokens is None),
         ("temperature", 9, lambda params: params.sampling.temperature == 2),
         ("seed", "x", lambda params: params.sampling.seed is None),
         ("drafter", "magic", lambda params: params.drafter == "auto"),
@@ -601,7 +601,7 @@ def test_conversations_are_bounded_by_what_they_hold() -> None:
 
 def test_the_settings_reach_the_engine(engine: FakeEngine) -> None:
     handlers, id_ = new(engine)
-    chosen = with_values(num_speculative_tokens=7, auto_k=False, rule="shared_noise", temperature=0.5, top_p=0.9, seed="11",
+    chosen = with_values(num_speculative_tokens="7", rule="shared_noise", temperature=0.5, top_p=0.9, seed="11",
                          system="Be brief.", probe_every=0, max_new_tokens=33)  # fmt: skip
     run(lambda: everything(handlers.send(id_, "hello", chosen)))
     params = engine.asked[0].params
@@ -613,7 +613,7 @@ def test_the_settings_reach_the_engine(engine: FakeEngine) -> None:
     )
     assert (params.sampling.temperature, params.sampling.top_p, params.sampling.seed) == (0.5, 0.9, 11)
     assert engine.asked[0].messages[0].content == "Be brief."
-    run(lambda: everything(handlers.send(id_, "hello", with_values(plain_only=True))))
+    run(lambda: everything(handlers.send(id_, "hello", with_values(num_speculative_tokens="0"))))
     assert engine.asked[1].params == replace(engine.asked[1].params, num_speculative_tokens=0)
 
 

@@ -350,9 +350,7 @@ def test_the_point_is_what_the_conversation_measured(engine: FakeEngine) -> None
     async def chat() -> None:
         from ui.controls import TABLE
 
-        values = [
-            {"auto_k": False, "num_speculative_tokens": 3, "probe_every": 4}.get(c.name, c.default) for c in TABLE
-        ]
+        values = [{"num_speculative_tokens": "3", "probe_every": 4}.get(c.name, c.default) for c in TABLE]
         async for _ in made.handlers.send(id_, "hello", values):
             pass
 

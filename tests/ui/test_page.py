@@ -411,24 +411,16 @@ def test_k_is_automatic_until_somebody_sets_it(page: Visit, engine: FakeEngine) 
     page.send("one")
     page.wait_turns(1)
     open_settings(page, "decoding")
-    switch = page.page.get_by_label("Choose K automatically")
-    slider = page.page.locator("#gl-set-num_speculative_tokens input[type=range]")
-    assert switch.is_checked()
-    slider.focus()
-    page.page.keyboard.press("ArrowRight")
-    page.page.wait_for_function("() => !document.querySelector('#gl-set-auto_k input').checked")
+    page.choose("num_speculative_tokens", "4")
     page.send("two")
     page.wait_turns(2)
-    switch.focus()
-    page.page.keyboard.press("Space")
+    page.choose("num_speculative_tokens", "automatic (by what pays)")
     page.send("three")
     page.wait_turns(3)
-    page.page.fill("#gl-set-num_speculative_tokens input[type=number]", "9")
-    page.page.keyboard.press("Tab")
-    page.page.wait_for_function("() => !document.querySelector('#gl-set-auto_k input').checked")
+    page.choose("num_speculative_tokens", "0 · plain decoding")
     page.send("four")
     page.wait_turns(4)
-    assert [asked.params.num_speculative_tokens for asked in engine.asked] == [None, 4, None, 9]
+    assert [asked.params.num_speculative_tokens for asked in engine.asked] == [None, 4, None, 0]
 
 
 def test_a_drafter_is_chosen_from_what_there_is(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from engine.config import DecodingParams, Detail, Rule
+from engine.config import BOUNDS, DecodingParams, Detail, Rule
 from engine.events import FinishReason
 from engine.serving.engine import State, Status
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script, play
 from ui import jobs
 from ui.chat.handlers import Handlers
-from ui.controls import TABLE, Options
+from ui.controls import TABLE, Narrowed, Options, control_of
 from ui.html.render import both
 from ui.race import handlers as module
+from ui.race import verdict, viewer
 from ui.race.handlers import Races
 from ui.recording import trace_file
 from ui.recording.recordings import Lane, LaneName, Recording, extend
@@ -107,7 +109,7 @@ def test_two_messages_of_three_may_be_lost(engine: FakeEngine) -> None:
 
 
 def test_the_form_speaks_before_the_settings(engine: FakeEngine) -> None:
-    values = [{"temperature": 0.3, "top_p": 0.5, "plain_only": True, "probe_every": 5, "system": "Be brief."}.get(c.name, c.default)
+    values = [{"temperature": 0.3, "top_p": 0.5, "num_speculative_tokens": "0", "probe_every": 5, "system": "Be brief."}.get(c.name, c.default)
               for c in TABLE]  # fmt: skip
     raced(races(engine), values, k=4, temperature=0.7, length=32, dice=False)
     params = engine.raced[0].params
@@ -117,6 +119,21 @@ def test_the_form_speaks_before_the_settings(engine: FakeEngine) -> None:
     assert [message.content for message in engine.raced[0].messages] == ["Be brief.", "hello"]
     raced(races(engine), k="auto", dice=True)
     assert engine.raced[1].params.num_speculative_tokens is None and engine.raced[1].params.rule is Rule.SHARED_NOISE
+
+
+def test_what_the_form_offers_is_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with other settings: no copy of a range stands in the form."""
+    drawn = replace(control_of("temperature"), narrowed=Narrowed(0.25, 1.5, "a test"), step=0.125, default=0.75)
+    for one in (control_of("temperature"), drawn):
+        monkeypatch.setattr(viewer, "control_of", {"temperature": one}.__getitem__)
+        [field] = re.findall(r'<input name="temperature"[^>]*>', viewer.watch())
+        found = {name: float(value) for name, value in re.findall(r'(min|max|step|value)="([^"]*)"', field)}
+        assert found == {"min": one.low, "max": one.high, "step": one.step, "value": one.default}
+    [select] = re.findall(r'<select name="k".*?</select>', viewer.watch())
+    offered = re.findall(r'<option value="(\w+)"', select)
+    assert offered == [k for k in control_of("num_speculative_tokens").choices if k != "0"]
+    assert set(verdict.KS) < set(offered)
+    assert all(BOUNDS["max_new_tokens"].low <= n <= BOUNDS["max_new_tokens"].high for n in viewer.LENGTHS)
 
 
 @pytest.mark.parametrize(

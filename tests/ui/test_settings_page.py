@@ -19,6 +19,7 @@ VISIT = Callable[..., Visit]
 
 STORED = "() => (localStorage.getItem('greenlight.settings') ?? '')"
 NOTICE = "[data-part=notice]"
+K = "#gl-set-num_speculative_tokens input"
 
 
 @pytest.fixture
@@ -255,7 +256,7 @@ def test_settings_survive_the_server_and_are_checked_by_the_next(start: Callable
     opened(page, "decoding", "limits")
     value_is(page, number("probe_every"), "20")
     value_is(page, number("max_new_tokens"), "300")
-    value_is(page, number("num_speculative_tokens"), "5")
+    value_is(page, K, "5")
     params = sent(page, second)
     assert (params.drafter, params.max_new_tokens, params.probe_every) == ("auto", 300, 20)
     assert params.num_speculative_tokens == 5, "the command line's, since nobody had chosen another"
@@ -347,16 +348,25 @@ def test_no_control_is_wider_than_the_pane(engine: FakeEngine, launch_page: LAUN
         assert outside == [], width
 
 
-def test_a_drag_of_k_turns_automatic_off_and_is_remembered(page: Visit, engine: FakeEngine) -> None:
+def test_a_chosen_k_is_remembered_until_it_is_automatic_again(page: Visit, engine: FakeEngine) -> None:
     opened(page, "decoding")
-    slider = page.page.locator("#gl-set-num_speculative_tokens input[type=range]")
-    slider.focus()
+    value_is(page, K, "automatic (by what pays)")
     with remembering(page):
-        page.page.keyboard.press("ArrowRight")
-        page.page.wait_for_function("() => !document.querySelector('#gl-set-auto_k input').checked")
-    with remembering(page):
-        page.page.keyboard.press("ArrowRight")
+        page.choose("num_speculative_tokens", "5")
     page.page.reload()
     opened(page, "decoding")
-    value_is(page, number("num_speculative_tokens"), "5")
+    value_is(page, K, "5")
     assert sent(page, engine).num_speculative_tokens == 5
+    page.page.click("[data-preset=show_off]")
+    value_is(page, K, "automatic (by what pays)")
+    assert sent(page, engine).num_speculative_tokens is None
+
+
+def test_k_speaks_chinese_whatever_is_chosen(page: Visit, engine: FakeEngine) -> None:
+    opened(page, "decoding")
+    page.choose("num_speculative_tokens", "0 · plain decoding")
+    page.page.click("[data-action=language]")
+    value_is(page, K, "0 · 普通解码")
+    assert sent(page, engine).num_speculative_tokens == 0
+    page.choose("num_speculative_tokens", "自动（划算才猜）")
+    assert sent(page, engine).num_speculative_tokens is None

@@ -18,8 +18,8 @@ SOURCES = "\n".join(
     for path in sorted(Path("ui").rglob("*.py"))
     if path.parent.name != "strings" or path.name == "glossary.py"
 )
-BUILT = ("load.", "legend.", "panel.", "drafter.", "rule.", "button.", "round.", "group.", "preset.", "card.kind.", "card.drawn.", "card.greedy.", "card.noise.",
-         "card.recovered.", "card.col.", "card.outcome.", "act.", "charts.", "tab.", "source.", "lane.", "watch.speed.", "watch.mode.",
+BUILT = ("load.", "legend.", "panel.", "drafter.", "rule.", "k.", "button.", "round.", "group.", "preset.",
+         "card.kind.", "card.drawn.", "card.greedy.", "card.noise.", "card.recovered.", "card.col.", "card.outcome.", "act.", "charts.", "tab.", "source.", "lane.", "watch.speed.", "watch.mode.",
          "watch.say.", "learn.", "term.", "watch.restart", "watch.back", "watch.play", "watch.step", "watch.end",
          "lab.chart.", "lab.table.", "lab.series.", "lab.rate.name", "lab.rate.asks", "lab.length.", "lab.k.name", "lab.k.asks",
          "lab.temperature.", "lab.text.name", "lab.text.asks", "lab.rows.name", "lab.rows.asks", "advise.tokens", "advise.users",
@@ -66,5 +66,5 @@ def test_an_unknown_key_is_a_mistake_that_shows() -> None:
 
 
 def test_choices_without_words_stand_for_themselves() -> None:
-    assert choice_label("ngram", "zh") != "ngram"
-    assert choice_label("medusa", "zh") == "medusa"
+    assert choice_label("drafter", "ngram", "zh") != "ngram"
+    assert choice_label("drafter", "medusa", "zh") == "medusa"

@@ -135,7 +135,7 @@ def line(round_: Round, lang: Lang) -> str:
     k = now.drafted if now.reason in (KReason.AUTO, KReason.EXPLORE) else now.k  # there it was only a limit
     parts = [text("round.k", lang, index=now.index, k=k), text(f"round.{now.reason.value}", lang)]
     if now.drafted:
-        parts.append(text("round.by", lang, who=choice_label(now.drafter, lang)))
+        parts.append(text("round.by", lang, who=choice_label("drafter", now.drafter, lang)))
         parts.append(text("round.right", lang, accepted=now.accepted, drafted=now.drafted))
     if now.predicted_speedup is not None:
         key = "round.expected" if now.drafted else "round.would"

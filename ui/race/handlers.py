@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from engine import Detail, EngineError, Event, FinishReason, InvalidParams, Prefilled, Race, Stream
+from engine import Detail, EngineError, Event, FinishReason, InvalidParams, Prefilled, Race, Rule, Stream
 from ui import controls, updates
 from ui.chat.handlers import Handlers
 from ui.controls import Settings, corrected, readable
@@ -97,11 +97,13 @@ class Races:
         self, wish: Mapping[str, Any], values: Sequence[object]
     ) -> tuple[Settings, tuple[controls.Correction, ...]]:
         """The chat's settings with what the form says in their place, as a race takes them."""
-        auto, dice = wish.get("k") == "auto", wish.get("dice") is True
+        dice = wish.get("dice") is True
         form: dict[str, object] = {
-            "auto_k": auto, "plain_only": False, "temperature": wish.get("temperature"),
-            "rule": "shared_noise" if dice else "rejection", "max_new_tokens": wish.get("length"),
-        } | ({} if auto else {"num_speculative_tokens": wish.get("k")})  # fmt: skip
+            "num_speculative_tokens": wish.get("k"),
+            "temperature": wish.get("temperature"),
+            "rule": Rule.SHARED_NOISE.value if dice else Rule.REJECTION.value,
+            "max_new_tokens": wish.get("length"),
+        }
         table = self.handlers.table()
         form_values = [form.get(control.name, value) for control, value in zip(table, values, strict=True)]
         settings, corrections = controls.settings(table, form_values)

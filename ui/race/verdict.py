@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
 
-from engine import FinishReason, Prefilled, Round, Rule, Summary, Token
+from engine import FinishReason, Prefilled, Round, Rule, Summary, Token, told_k
 from engine import ratio as divided
 from ui.html.panel import uncertainty
 from ui.html.render import both, named, ratio, seconds, speed, times
@@ -22,7 +22,7 @@ from ui.state import Reply, tokens_of
 from ui.strings.glossary import figure
 
 KS = ("1", "2", "3", "5", "8", "auto")
-"""What a race is offered to be run again with."""
+"""What a race is offered to be run again with: a few of those that its form has."""
 
 SAME_WITHIN = 0.02
 """Speeds nearer than that are called the same."""
@@ -257,7 +257,7 @@ def _again(recording: Recording) -> str:
     """The same prompt with other numbers of guesses, one press each."""
     lane = recording.lane(LaneName.SPECULATIVE)
     params = lane.about.params if lane is not None and lane.about is not None else None
-    now = "" if params is None else str(params.num_speculative_tokens or "auto")
+    now = "" if params is None else str(told_k(params.num_speculative_tokens))
     buttons = "".join(
         f'<button type="button" class="pick" data-action="race-again" data-k="{k}"{_here(k == now)}>'
         f"{both('verdict.again.auto') if k == 'auto' else escape(f'K = {k}')}</button>"

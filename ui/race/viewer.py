@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from html import escape
 
+from ui.controls import K_CHOICES, choice_label, control_of
 from ui.examples import EXAMPLES
 from ui.html.render import DASH, both, icon, named
 from ui.race import charts as race_charts
-from ui.strings import LANGS, text
+from ui.strings import LANGS
 from ui.strings.glossary import figure
 
 TABS = ("chat", "race", "inspect", "learn", "when", "models")
@@ -31,7 +32,8 @@ MODES = (*SPEEDS, "done", "paused", "held")
 LENGTHS = (64, 128, 256, 512)
 """Tokens of a reply that the race offers."""
 
-KS = ("auto", *map(str, range(1, 17)))
+KS = tuple(k for k in K_CHOICES if k != "0")
+"""A race is one against plain decoding, so it needs guesses."""
 
 
 def tabs() -> str:
@@ -116,12 +118,17 @@ def _form() -> str:
     )
     ks = "".join(map(_k, KS))
     lengths = "".join(f'<option value="{n}"{" selected" if n == 128 else ""}>{n}</option>' for n in LENGTHS)
+    warm = control_of("temperature")
+    temperature = (
+        f'<input name="temperature" type="number" min="{warm.low:g}" max="{warm.high:g}" step="{warm.step:g}"'
+        f' value="{warm.default:g}">'
+    )
     return (
         f'<form class="race-form" data-part="race-form"><label class="prompt"><span>{both("race.prompt")}</span>'
         f'<textarea name="prompt" rows="2" dir="auto" maxlength="20000"></textarea></label>'
         f'<p class="picks">{prompts}</p><p class="fields">'
         f'<label title="{named("race.k.help")}">K <select name="k" aria-label="{named("race.k.help")}">{ks}</select></label>'
-        f'<label>{both("temperature.label")} <input name="temperature" type="number" min="0" max="2" step="0.1" value="0"></label>'
+        f"<label>{both(warm.label)} {temperature}</label>"
         f'<label>{both("race.length")} <select name="length">{lengths}</select></label>'
         f'<label class="dice"><input name="dice" type="checkbox" checked> {both("race.dice")}</label>'
         f'<button type="submit" class="act go" data-action="race-go">{both("race.go")}</button>'
@@ -134,8 +141,9 @@ def _k(k: str) -> str:
     """An option holds plain text alone, so a script puts in the word of the language shown."""
     if k != "auto":
         return f'<option value="{k}">{k}</option>'
-    words = " ".join(f'data-{lang}="{text("race.auto", lang)}"' for lang in LANGS)
-    return f'<option value="{k}" {words}>{text("race.auto", "en")}</option>'
+    said = {lang: choice_label("num_speculative_tokens", k, lang) for lang in LANGS}
+    words = " ".join(f'data-{lang}="{words}"' for lang, words in said.items())
+    return f'<option value="{k}" {words}>{said["en"]}</option>'
 
 
 def _inspect() -> str:

@@ -17,7 +17,7 @@ import gradio as gr
 
 from ui import controls
 from ui.chat.handlers import Handlers
-from ui.controls import DRAFTERS, GROUPS, Control, Correction, Value, corrected
+from ui.controls import DRAFTERS, GROUPS, Control, Correction, Value, choice_label, control_of, corrected, drafter_line
 from ui.html.render import both, icon
 from ui.settings.presets import presets
 from ui.strings import Lang, text
@@ -82,8 +82,6 @@ class SettingsPane:
         changes = [one.change for one in self.components]
         gr.on(changes, None, self.components, self.store, js=KEEP, **IN_BROWSER)
         script.settings(None, None, self.components, js=FILL_IN, **IN_BROWSER)
-        # Whoever sets K means it: the switch beside it goes off, in the browser, before anything can be sent.
-        self.named["num_speculative_tokens"].input(None, None, self.named["auto_k"], js="() => false", **IN_BROWSER)
         answered = [*self.components, self.said]
         checked = script.check(self.on_check, None, answered, trigger_mode="multiple", **QUICK)
         checked.then(None, self.said, None, js=SAY, **IN_BROWSER)
@@ -113,7 +111,7 @@ class SettingsPane:
     def found(self, chosen: object, lang: Lang) -> list[Any]:
         """What the engine turns out to have: the list of drafters, and why some are missing. A chosen one that it has not
         gives way to the default."""
-        control = next(c for c in self.handlers.table() if c.name == "drafter")
+        control = control_of("drafter", self.handlers.table())
         update: dict[str, Any] = {"choices": choices(control, lang)}
         if self.handlers.facts() is not None and chosen not in control.choices:
             update["value"] = control.default
@@ -157,8 +155,9 @@ def words(control: Control, lang: Lang) -> dict[str, Any]:
 
 
 def choices(control: Control, lang: Lang) -> list[tuple[str, str]]:
-    label = controls.choice_line if control.kind == "list" else controls.choice_label
-    return [(label(choice, lang), choice) for choice in control.choices]
+    if control.name == "drafter":
+        return [(drafter_line(drafter, lang), drafter) for drafter in control.choices]
+    return [(choice_label(control.name, choice, lang), choice) for choice in control.choices]
 
 
 def _data(table: Sequence[Control]) -> str:

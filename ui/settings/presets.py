@@ -28,7 +28,7 @@ PRESETS = (
     Preset("creative", {**GREEDY, "temperature": 1.0, "min_p": 0.05}),
     Preset(
         "show_off",
-        {**GREEDY, "drafter": "auto", "auto_k": True, "plain_only": False, "max_new_tokens": LONG_REPLY},
+        {**GREEDY, "drafter": "auto", "num_speculative_tokens": "auto", "max_new_tokens": LONG_REPLY},
     ),
 )
 

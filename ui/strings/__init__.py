@@ -106,7 +106,6 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "race.prompt": ("Prompt", "提示词"),
     "race.k.help": ("Guesses in a round (K)", "每轮猜几个（K）"),
-    "race.auto": ("auto", "自动"),
     "race.length": ("Tokens, at most", "最多 token 数"),
     "race.dice": ("same dice", "同一副骰子"),
     "race.dice.help": (
@@ -362,16 +361,13 @@ TEXT: dict[str, tuple[str, str]] = {
     "button.redo": ("Redo", "恢复"),
     # settings
     "settings.title": ("Settings", "设置"),
-    "auto_k.label": ("Choose K automatically", "自动选择 K"),
-    "auto_k.help": (
-        "Each round makes as many guesses as pay by what is measured here, or none.",
-        "按这里的实测，每一轮猜多少个划算就猜多少个，不划算就不猜。",
-    ),
     "k.label": ("Guesses a round (K)", "每轮猜几个（K）"),
     "k.help": (
-        "A fixed number: moving the slider turns automatic off. 0 is plain decoding.",
-        "固定的个数：拖动滑块就会关掉自动选择。0 就是普通解码。",
+        "Automatic makes as many as pay by what is measured here, or none; a number stays as it is set.",
+        "自动：按这里的实测，每一轮猜多少个划算就猜多少个，不划算就不猜。选了数字就一直用这个数。",
     ),
+    "k.auto": ("automatic (by what pays)", "自动（划算才猜）"),
+    "k.0": ("0 · plain decoding", "0 · 普通解码"),
     "drafter.label": ("Drafter", "由谁来猜"),
     "drafter.help": (
         "Who makes the guesses. Whoever it is, the model checks them and the answer stays its own.",
@@ -463,8 +459,6 @@ TEXT: dict[str, tuple[str, str]] = {
         "One round in so many runs without guesses, for a fair comparison. 0 is off.",
         "每隔这么多轮，有一轮不猜，用来公平对比。0 表示不测。",
     ),
-    "plain_only.label": ("Plain decoding only", "只用普通解码"),
-    "plain_only.help": ("Runs the whole reply with K = 0.", "整段回答都用 K = 0。"),
     "record.label": ("Record the likeliest tokens", "记录最可能的 token"),
     "record.help": (
         "The five likeliest of both models at each step, for “Look inside”. Takes about a twentieth of the time, which no figure counts.",
