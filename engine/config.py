@@ -99,7 +99,7 @@ def parse_k(asked: object) -> int | None:
         return int(asked if isinstance(asked, str) else "")
     except ValueError:
         name = "num_speculative_tokens"
-        said = f"{name} must be auto or a whole number between 0 and {MAX_K}, not {asked!r}."
+        said = f"{name} must be auto or a whole number between 0 and {MAX_K}, not {repr(asked)[:60]}."
         raise InvalidParams(name, said) from None
 
 
