@@ -38,8 +38,8 @@ class ByPosition:
     def rates(self, kind: str, k: int) -> list[float]:
         """For the first of k drafts, at least one: up to where it is not likely that all stand.
 
-        A position's own prior is what the one before it has come to, by the ratio of their first priors: so what is learnt
-        at the tested positions carries over to those that are not.
+        A position's own prior is what the one before it has come to, by the ratio of their first priors: so what is
+        learnt at the tested positions carries over to those that are not.
         """
         priors = self._priors.get(kind, (UNKNOWN,))
         counts = self._counts.get(kind, [])
@@ -93,5 +93,6 @@ def _bin(confidence: float) -> int:
 
 
 def reach(rates: Sequence[float]) -> list[float]:
-    """Chances that the first, the first two, ... drafts all stand; their sum is the expected number of accepted ones."""
+    """Chances that the first, the first two, ... drafts all stand; their sum is the expected number
+    of accepted ones."""
     return list(accumulate(rates, mul))

@@ -1,11 +1,13 @@
 """Chooses what the next round does: whose drafts, how many, or none. K = 0 is one of its choices.
 
-Left to itself (K open) it plays what promises the most tokens per second, from what rounds cost (`latency`) and how many
-drafts stand (`acceptance`). A reply needs a given number of tokens, so a round of E expected tokens in T seconds is worth
-E - rate * T, where rate is the tokens per second that this reply makes on the whole (the marginal value theorem;
-for fixed K the best such round is Leviathan et al., arXiv:2211.17192, theorem 3.8). Plain decoding is the round with E = 1.
+Left to itself (K open) it plays what promises the most tokens per second, from what rounds cost (`latency`) and how
+many drafts stand (`acceptance`). A reply needs a given number of tokens, so a round of E expected tokens in T seconds
+is worth E - rate * T, where rate is the tokens per second that this reply makes on the whole (the marginal value
+theorem; for fixed K the best such round is Leviathan et al., arXiv:2211.17192, theorem 3.8). Plain decoding is the
+round with E = 1.
 
-Deterministic given its arguments: no clock, no random numbers. One reply has one Controller, so nothing leaks into the next.
+Deterministic given its arguments: no clock, no random numbers. One reply has one Controller, so
+nothing leaks into the next.
 """
 
 from __future__ import annotations
@@ -58,8 +60,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """What a round of at most k drafts of this option would bring; by position the chances of its drafts, and the seconds
-    of a round with 0, 1, ... of them."""
+    """What a round of at most k drafts of this option would bring; by position the chances of its drafts, and the
+    seconds of a round with 0, 1, ... of them."""
 
     option: DraftOption
     k: int
@@ -111,10 +113,10 @@ class Controller:
     ) -> Plan:
         """The coming round's plan.
 
-        index: the round's number, from 1. budget_left, context_left: tokens that may still be emitted, at least 1; a round
-        of k drafts emits up to k + 1. drafter_left: drafts that the drafter's own context has room for, None if unlimited.
-        A round without drafts because there is nothing to offer, or no room for any, is SPECULATIVE all the same: its token
-        counts in tau. PLAIN is one that was asked for or chosen.
+        index: the round's number, from 1. budget_left, context_left: tokens that may still be emitted, at least 1; a
+        round of k drafts emits up to k + 1. drafter_left: drafts that the drafter's own context has room for, None if
+        unlimited. A round without drafts because there is nothing to offer, or no room for any, is SPECULATIVE all the
+        same: its token counts in tau. PLAIN is one that was asked for or chosen.
         """
         fixed_k, probe_every = self._params.num_speculative_tokens, self._params.probe_every
         if fixed_k == 0:

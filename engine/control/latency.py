@@ -123,7 +123,8 @@ class RoundLatency:
 
 
 def _shape(rows_s: Sequence[tuple[int, float]]) -> list[float]:
-    """Seconds at 1, 2, ... MAX_K + 1 rows, along straight lines between the measured numbers of rows and beyond the last."""
+    """Seconds at 1, 2, ... MAX_K + 1 rows, along straight lines between the measured numbers of
+    rows and beyond the last."""
     if len(rows_s) == 1:
         rows_s = (rows_s[0], (rows_s[0][0] + 1, rows_s[0][1] * (1.0 + ROW_SHARE)))
     times: list[float] = []

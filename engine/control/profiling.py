@@ -15,14 +15,15 @@ from engine.networks.model import Model, Request
 from engine.rng import KeyedRng
 
 CONTEXT, SHORT_CONTEXT = 256, 16
-"""Tokens in the cache while passes are timed: as in a usual conversation, since each row of a pass looks back over them;
-few where reading more would hold up the start."""
+"""Tokens in the cache while passes are timed: as in a usual conversation, since each row of a pass looks back over
+them; few where reading more would hold up the start."""
 
 QUICK_S = 0.02
 """A plain pass that takes no longer can be had behind a usual context."""
 
 WIDTHS = (4, 2, 3, 8, 5, 6, 7, 9, 12, MAX_K + 1)
-"""Rows of the timed passes besides the plain one, the most telling first: on a slow machine the last ones are left out."""
+"""Rows of the timed passes besides the plain one, the most telling first: on a slow machine the
+last ones are left out."""
 
 SWEEPS = 4
 DRAFTS = 4

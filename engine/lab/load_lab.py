@@ -41,9 +41,10 @@ class LoadLab:
     ) -> Reports:
         """Queue an experiment: each measurement `repeats` times, plain and speculative in turn, in turn with replies.
 
-        xs: where to measure, () for the experiment's own (of TEXT, indices of `ExperimentSpec.series`). prompts: in place
-        of its own; in K and TEXT they are then the one series "own"; ROWS reads none. drafter: as in `DecodingParams`.
-        Raises NotReady, InvalidParams, ContextFull, and Busy when too many wait or another experiment runs.
+        xs: where to measure, () for the experiment's own (of TEXT, indices of `ExperimentSpec.series`).
+        prompts: in place of its own; in K and TEXT they are then the one series "own"; ROWS reads none.
+        drafter: as in `DecodingParams`. Raises NotReady, InvalidParams, ContextFull, and Busy when too many
+        wait or another experiment runs.
         """
         served = self._engine.served_pair()
         facts, drafter = served.facts, served.drafter_of(drafter)
@@ -56,8 +57,8 @@ class LoadLab:
         ids = tuple(tuple(self._engine.encode([Message("user", prompt)])) for prompt in prompts)
         if ids and (longest := max(map(len, ids))) >= facts.context_len:
             raise ContextFull(longest, facts.context_len)
-        places = checked_xs(name, xs, facts.max_new_tokens)
-        request = ExperimentRequest(name, places, ids, drafter, repeats, facts.max_new_tokens)
+        xs = checked_xs(name, xs, facts.max_new_tokens)
+        request = ExperimentRequest(name, xs, ids, drafter, repeats, facts.max_new_tokens)
         reports = Reports()
         self._engine.submit(ExperimentJob(pair=facts.pair, streams=[reports], request=request))
         return reports

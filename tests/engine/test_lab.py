@@ -16,7 +16,7 @@ from engine.errors import Busy, ContextFull, EngineError, InvalidParams, NotRead
 from engine.events import FinishReason, Round
 from engine.lab.bootstrap import bootstrap
 from engine.lab.catalog import DEFAULTS
-from engine.lab.concurrency import together
+from engine.lab.concurrency import play_joint_rounds
 from engine.lab.context import Measurement
 from engine.lab.forward_cost import compute_slope
 from engine.lab.load_lab import LoadLab
@@ -96,7 +96,7 @@ def test_each_of_several_users_gets_what_a_reply_alone_says(engine: Engine, k: i
         )
         replies.append(Reply(engine.encode(say(text)), one, lane))
         list(replies[-1].read())
-    joint = list(together(engine._served.model, replies))
+    joint = list(play_joint_rounds(engine._served.model, replies))
     for reply, text, one in zip(replies, texts, params, strict=True):
         alone = finished(list(engine.stream(say(text), one)))
         assert reply.finished(FinishReason.LENGTH) == alone
@@ -118,7 +118,7 @@ def test_users_share_one_pass_a_round(engine: Engine) -> None:
     for reply in replies:
         list(reply.read())
     network.rows.clear()  # type: ignore[attr-defined]
-    rounds = list(together(engine._served.model, replies))
+    rounds = list(play_joint_rounds(engine._served.model, replies))
     assert network.rows == [5] * 8 == [5] * len(rounds)  # type: ignore[attr-defined]
 
 
@@ -429,7 +429,7 @@ def test_the_default_model_says_to_each_of_eight_users_what_it_says_to_one(k: in
         )
         replies.append(Reply(engine.encode([Message("user", text)]), params, lane))
         list(replies[-1].read())
-    for _ in together(engine._served.model, replies):
+    for _ in play_joint_rounds(engine._served.model, replies):
         pass
     for reply, text in zip(replies, users(8), strict=True):
         assert (
