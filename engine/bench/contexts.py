@@ -20,7 +20,7 @@ from engine.bench.options import (
 from engine.bench.pairs import PairRun, drafts_of, figures, reply
 from engine.bench.round_costs import PARTS, costs_of
 from engine.cli.options import add_prompt_options, tell
-from engine.cli.progress import Interruptible, TimeLeft, marked
+from engine.cli.progress import Interruptible, TimeLeft, mark_partial
 from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, Message
 from engine.errors import EngineError
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         report = report_of(measure(engine, prompts, params, args.samples, tell, interruptible))
         report["settings"] = settings_of(args, engine, samples=args.samples)
     print(table(report))
-    return marked(report, interruptible)
+    return mark_partial(report, interruptible)
 
 
 def measure(

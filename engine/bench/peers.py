@@ -31,7 +31,7 @@ from engine.bench.options import (
 from engine.bench.pairs import reply
 from engine.bench.turn import Job, Peer, PeerTurn
 from engine.cli.options import add_prompt_options, tell
-from engine.cli.progress import Interruptible, TimeLeft, marked
+from engine.cli.progress import Interruptible, TimeLeft, mark_partial
 from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, Message
 from engine.errors import ContextFull, EngineError
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         report = report_of(race, [*ours, *theirs, *servers], missing | absent)
         report["settings"] = settings_of(args, engine, prompts=len(prompts))
     print(table(report))
-    return marked(report, interruptible)
+    return mark_partial(report, interruptible)
 
 
 def own_peers(engine: Engine, params: DecodingParams) -> list[Peer]:

@@ -23,7 +23,7 @@ from engine.bench.options import (
 )
 from engine.bench.pairs import BenchReply, reply, reply_of
 from engine.cli.options import add_prompt_options, tell
-from engine.cli.progress import Interruptible, TimeLeft, marked
+from engine.cli.progress import Interruptible, TimeLeft, mark_partial
 from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, Message
 from engine.errors import ContextFull
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         report = report_of(run_trios(engine, prompts, params, tell, interruptible))
         report["settings"] = settings_of(args, engine, prompts=len(prompts))
     print(table(report))
-    return marked(report, interruptible)
+    return mark_partial(report, interruptible)
 
 
 def run_trios(

@@ -29,7 +29,7 @@ from engine.bench.pairs import (
 )
 from engine.bench.round_costs import cost_table, costs_of, sampling_share
 from engine.cli.options import add_prompt_options, tell
-from engine.cli.progress import Interruptible, marked
+from engine.cli.progress import Interruptible, mark_partial
 from engine.config import DecodingParams
 from engine.errors import EngineError
 from engine.serving.engine import Engine
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         _print(report, args)
         if args.command == "lossless":
             report["differences"] = _differences(report, engine, runs, lanes[0], interruptible)
-    return marked(report, interruptible)
+    return mark_partial(report, interruptible)
 
 
 def _report(runs: Sequence[PairRun], profile: bool) -> dict[str, Any]:
@@ -129,4 +129,4 @@ def run_baseline(args: argparse.Namespace) -> dict[str, Any]:
         report["settings"] = settings_of(args, engine)
     live, plain, ratio = (report[key] or 0.0 for key in ("live_tok_s", "plain_tok_s", "ratio"))
     print(f"live {live:.2f} tok/s ({report['probes']} probes), plain-only {plain:.2f} tok/s, ratio {ratio:.3f}")
-    return marked(report, interruptible)
+    return mark_partial(report, interruptible)
