@@ -14,7 +14,7 @@ from itertools import islice
 from time import perf_counter
 
 from engine.config import DecodingParams, SamplingParams
-from engine.decode import Reply, ReplyContext, play_rounds
+from engine.decode import Reply, ReplyContext
 from engine.drafters.protocol import Drafter
 from engine.events import Round
 from engine.hardware import free_bytes
@@ -27,6 +27,7 @@ from engine.lab.request import ExperimentRequest
 from engine.lab.results import AUTO, PLAIN, SPECULATIVE, Point
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
+from engine.play_rounds import play_rounds
 from engine.stats import Summary, ratio, summarise
 
 SERIES: dict[str, int | None] = {PLAIN: 0, SPECULATIVE: FIXED_K, AUTO: None}
@@ -106,7 +107,7 @@ class Concurrency:
         for ids in self._prompts:
             cache = KVCache(layers)
             reply = Reply(ids, self._params(0), self._reply_context(cache, None))
-            for _ in reply.read():
+            for _ in reply.prefill():
                 yield
             self._users.append(User(ids, cache, cache.copy()))
             cache_bytes = sum(user.cache.nbytes + user.bare.nbytes for user in self._users)
@@ -141,7 +142,7 @@ class Concurrency:
             drafter = self._context.new_drafter(self._request.drafter) if series != PLAIN else None
             context = self._reply_context(user.bare if series == PLAIN else user.cache, drafter)
             replies.append(Reply(user.ids, params, context))
-            for _ in replies[-1].read():
+            for _ in replies[-1].prefill():
                 yield
         return replies
 

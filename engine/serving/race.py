@@ -91,7 +91,7 @@ def events_of(
         own.model.synchronize()
         yield from generate(ids, replace(params, drafter="none", num_speculative_tokens=0), own, read[0])
 
-    return play(race, generate(ids, params, lane, when_read=read.append), plain())
+    return play(race, generate(ids, params, lane, on_prefilled=read.append), plain())
 
 
 def play(race: Race, speculative: Iterator[Event], plain: Iterator[Event]) -> Iterator[tuple[Stream, Event]]:

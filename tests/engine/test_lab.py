@@ -95,7 +95,7 @@ def test_each_of_several_users_gets_what_a_reply_alone_says(engine: Engine, k: i
             engine._served.profile,
         )
         replies.append(Reply(engine.encode(say(text)), one, lane))
-        list(replies[-1].read())
+        list(replies[-1].prefill())
     joint = list(play_joint_rounds(engine._served.model, replies))
     for reply, text, one in zip(replies, texts, params, strict=True):
         alone = finished(list(engine.stream(say(text), one)))
@@ -116,7 +116,7 @@ def test_users_share_one_pass_a_round(engine: Engine) -> None:
     params = DecodingParams(SamplingParams(seed=1), "none", 0, max_new_tokens=9)
     replies = [Reply(engine.encode(say(f"user {i}")), params, one) for i, one in enumerate(lane)]
     for reply in replies:
-        list(reply.read())
+        list(reply.prefill())
     network.rows.clear()  # type: ignore[attr-defined]
     rounds = list(play_joint_rounds(engine._served.model, replies))
     assert network.rows == [5] * 8 == [5] * len(rounds)  # type: ignore[attr-defined]
@@ -428,7 +428,7 @@ def test_the_default_model_says_to_each_of_eight_users_what_it_says_to_one(k: in
             engine._served.profile,
         )
         replies.append(Reply(engine.encode([Message("user", text)]), params, lane))
-        list(replies[-1].read())
+        list(replies[-1].prefill())
     for _ in play_joint_rounds(engine._served.model, replies):
         pass
     for reply, text in zip(replies, users(8), strict=True):
