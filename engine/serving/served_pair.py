@@ -111,14 +111,14 @@ class ServedPair:
 
 
 def _model_drafter(pair: ModelPair, model: Model, cache: KVCache, messages: Sequence[Message] = ()) -> Drafter:
-    from engine.drafters.cross_tokenizer import CrossTokenizerDrafter, own_prompt
+    from engine.drafters.cross_tokenizer import CrossTokenizerDrafter, encode_prompt
     from engine.drafters.draft_model import DraftModelDrafter
 
     if not pair.cross_tokenizer:
         return DraftModelDrafter(model, cache, pair.target.network.vocab_size)
     assert pair.drafter is not None
     own = pair.drafter.tokenizer
-    return CrossTokenizerDrafter(model, own, pair.target.tokenizer, cache, own_prompt(own, messages))
+    return CrossTokenizerDrafter(model, own, pair.target.tokenizer, cache, encode_prompt(own, messages))
 
 
 def begin(config: EngineConfig, pair: ModelPair, number: int) -> ServedPair:
