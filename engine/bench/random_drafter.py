@@ -54,4 +54,4 @@ class RandomDraftsEngine(Engine):
 
     def _drafter(self, job: ReplyJob) -> Drafter | None:
         real = super()._drafter(job)
-        return real and RandomDrafter(real, self._in_use().pair.target.tokenizer.vocab_size, self._seed)
+        return real and RandomDrafter(real, self._pair_in_use().pair.target.tokenizer.vocab_size, self._seed)

@@ -90,10 +90,10 @@ class ExperimentJob(Job):
         for report in run_experiment(self.request, EXPERIMENTS[self.request.name](context, self.request), control):
             yield None if report is None else (reports, report)
 
-    def broken(self, message: str) -> Failed:
+    def error_event(self, message: str) -> Failed:
         return Failed(message)
 
-    def withdrawn(self) -> Any:
+    def cancelled_event(self) -> Any:
         """It ends with a result of nothing, which it makes itself."""
         return None
 

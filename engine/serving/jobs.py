@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from engine.config import DecodingParams, Message
 from engine.events import Event, Finished, FinishReason, Prefilled
-from engine.serving.race import Race, events_of
+from engine.serving.race import Race, race_events
 from engine.serving.served_pair import ServedPair
-from engine.serving.stream import Channel
+from engine.serving.stream import Channel, attempt
 
 if TYPE_CHECKING:
     from engine.drafters.protocol import Drafter
@@ -32,7 +32,8 @@ NewDrafter = Callable[["ReplyJob"], "Drafter | None"]
 class Job(ABC):
     """One request on the engine thread. `outputs` is made when its first turn comes.
 
-    pair: the number of the pair that it was made for, which may be swapped meanwhile. streams: those that have not ended yet.
+    pair: the number of the pair that it was made for, which may be swapped meanwhile. streams: those
+    that have not ended yet.
     leases: caches that go back to the pool when it is over. shared: other jobs had their turns meanwhile.
     """
 
@@ -49,6 +50,35 @@ class Job(ABC):
     def cancelled(self) -> bool:
         return any(stream.cancelled for stream in self.streams)
 
+    def step(self, pair_in_use: Callable[[], ServedPair], new_drafter: NewDrafter) -> bool:
+        """Run it up to its next event; False when it is over. Whatever happens in it, the thread lives on."""
+
+        def next_output() -> Output:
+            if self.outputs is None:
+                served = pair_in_use()
+                if self.pair != served.facts.pair:
+                    self.renew(served)
+                self.outputs = self.begin(served, new_drafter)
+            return next(self.outputs)
+
+        output = attempt(next_output)
+        if isinstance(output, Finished):  # it broke
+            self.emit(self.streams, self.error_event(output.message), pair_in_use)
+        elif output is not None:
+            self.emit([output[0]], output[1], pair_in_use)
+        return bool(self.streams)
+
+    def emit(self, streams: Sequence[Channel[Any]], event: Any, pair_in_use: Callable[[], ServedPair]) -> None:
+        """Put an event into its streams. Before its last one, all that it holds goes back."""
+        self.streams = [s for s in self.streams if s not in streams or not isinstance(event, s.ends)]
+        if not self.streams:
+            for key, cache in self.leases:
+                pair_in_use().pool.release(key, cache)
+            # The generators know the job through their context: left alone, caches would wait for a garbage collection.
+            self.outputs, self.leases = iter(()), ()
+        for stream in streams:
+            stream.put(event)
+
     @abstractmethod
     def renew(self, served: ServedPair) -> None:
         """Read again what was read for a pair that is in use no more. Raises EngineError where that cannot be."""
@@ -58,11 +88,11 @@ class Job(ABC):
         """Its steps, on the engine thread; each ends where another job may have its turn."""
 
     @abstractmethod
-    def broken(self, message: str) -> Any:
+    def error_event(self, message: str) -> Any:
         """What ends its streams when a step raised an error."""
 
     @abstractmethod
-    def withdrawn(self) -> Any:
+    def cancelled_event(self) -> Any:
         """What ends its streams when it was cancelled before it began; None: it is run to its own end."""
 
 
@@ -77,6 +107,27 @@ class ReplyJob(Job):
     conversation: str
     race: Race | None = None
     submitted_s: float = field(default_factory=perf_counter)
+
+    @classmethod
+    def create(
+        cls,
+        served: ServedPair,
+        messages: Sequence[Message],
+        params: DecodingParams,
+        conversation: str,
+        streams: list[Channel[Any]],
+    ) -> ReplyJob:
+        """The request, checked and complete. Raises InvalidParams, ContextFull."""
+        ids, complete_params = served.request(messages, params)
+        return cls(
+            pair=served.facts.pair,
+            streams=streams,
+            messages=list(messages),
+            requested=params,
+            ids=ids,
+            params=complete_params,
+            conversation=conversation,
+        )
 
     @property
     def cancelled(self) -> bool:
@@ -98,17 +149,17 @@ class ReplyJob(Job):
         context = ReplyContext(served.model, cache, tokenizer, drafter, lambda: self.cancelled, served.profile)
         outputs: Iterator[tuple[Channel[Any], Event]]
         if self.race is not None:
-            outputs = iter(events_of(self.race, self.ids, self.params, context))
+            outputs = iter(race_events(self.race, self.ids, self.params, context))
         else:
-            [own] = self.streams
-            outputs = ((own, event) for event in generate(self.ids, self.params, context))
+            [reply_stream] = self.streams
+            outputs = ((reply_stream, event) for event in generate(self.ids, self.params, context))
         for stream, event in outputs:
             yield stream, replace(event, queued_s=queued_s) if isinstance(event, Prefilled) else event
 
-    def broken(self, message: str) -> Finished:
+    def error_event(self, message: str) -> Finished:
         return Finished(FinishReason.ERROR, "", (), message)
 
-    def withdrawn(self) -> Finished:
+    def cancelled_event(self) -> Finished:
         return Finished(FinishReason.CANCELLED, "", ())
 
     def drafter(self, served: ServedPair) -> Drafter | None:

@@ -20,6 +20,7 @@ from engine.lab.load_lab import LoadLab
 from engine.lab.results import Failed
 from engine.serving import engine as module
 from engine.serving.engine import Engine, State
+from engine.serving.jobs import ReplyJob
 from engine.serving.load_pair import ModelPair
 from engine.serving.served_pair import ServedPair
 from engine.serving.stream import Stream
@@ -163,7 +164,7 @@ def test_a_pair_whose_first_pass_breaks_leaves_the_old_one_in_use(
     def breaks(*_: object) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(module, "begin", breaks)
+    monkeypatch.setattr(module, "start_pair", breaks)
     assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.FAILED
     assert world.text() == before and world.engine.status().state is State.READY
 
@@ -184,7 +185,7 @@ def test_a_pair_that_does_not_begin_leaves_torch_the_threads_of_the_old_one(
         return LANGUAGES["old"](ids)
 
     served.pair.target.network.logits_of = speaks
-    monkeypatch.setattr(module, "begin", breaks)
+    monkeypatch.setattr(module, "start_pair", breaks)
     assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.FAILED
     world.text()
     assert set(used) == {2}
@@ -193,7 +194,7 @@ def test_a_pair_that_does_not_begin_leaves_torch_the_threads_of_the_old_one(
 def test_a_request_that_comes_just_after_it_was_read_is_read_again_by_the_new_pair(world: World) -> None:
     stream, before = Stream(), world.text()
     params = DecodingParams(SamplingParams(seed=1), max_new_tokens=30)
-    job = world.engine._job(say("hello"), params, "", [stream])
+    job = ReplyJob.create(world.engine.served_pair(), say("hello"), params, "", [stream])
     assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.DONE
     world.engine.submit(job)
     assert finished(list(stream)).text == world.text() != before
@@ -292,7 +293,7 @@ class Short(World):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "makes_room", lambda *_: True)
         super().__init__()
-        self.engine._real = True
+        self.engine._checks_memory = True
 
 
 @pytest.fixture

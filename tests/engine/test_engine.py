@@ -18,7 +18,8 @@ from engine.errors import Busy, ContextFull, InvalidParams, LoadError, NotReady
 from engine.events import Event, Finished, FinishReason, Prefilled, Round
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
-from engine.serving.engine import MAX_ACTIVE, Engine, State
+from engine.serving.engine import Engine, State
+from engine.serving.job_queue import MAX_ACTIVE
 from engine.serving.jobs import ReplyJob
 from engine.serving.load_pair import ModelPair
 from tests.fakes import END, FakeNetwork, fake_engine, finished, hashed_logits, noisy, say
