@@ -63,8 +63,8 @@ def measure(engine: Engine, name: ExperimentName, repeats: int, drafter: str, re
     with LoadLab(engine).experiment(name, drafter=drafter, repeats=repeats) as reports:
         for event in reports:
             if isinstance(event, Step):
-                left = "" if event.left_s is None else f", {format_duration(event.left_s)} left"
-                report(f"{name}: {event.done}/{event.total}{left}")
+                time_left = "" if event.left_s is None else f", {format_duration(event.left_s)} left"
+                report(f"{name}: {event.done}/{event.total}{time_left}")
             elif isinstance(event, Failed):
                 raise EngineError(event.message)
             else:

@@ -19,12 +19,12 @@ from engine.bench.options import (
 )
 from engine.bench.pairs import (
     PairRun,
-    differing,
     margin,
     promises_same_text,
     report_of,
     run_baselines,
     run_pairs,
+    runs_that_differ,
     table,
 )
 from engine.bench.round_costs import cost_table, costs_of, sampling_share
@@ -59,15 +59,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     `partial` is there and true after Ctrl-C. Raises EngineError.
     """
     prompts = prompts_of(args)
-    lanes = [params_of(args, k) for k in args.k]
-    if args.command == "lossless" and not promises_same_text(lanes[0]):
+    sides = [params_of(args, k) for k in args.k]
+    if args.command == "lossless" and not promises_same_text(sides[0]):
         raise EngineError(
             "Above temperature 0 the rejection rule promises the same distribution, not the same text: "
             "choose --rule shared_noise, or --temperature 0."
         )
     interruptible = Interruptible()
     with engine_of(args) as engine:
-        runs = run_pairs(engine, prompts, lanes[0], tell, args.k, interruptible)
+        runs = run_pairs(engine, prompts, sides[0], tell, args.k, interruptible)
         report = _report(runs, args.profile)
         report["settings"] = settings_of(args, engine, prompts=len(prompts))
         if len(args.k) > 1:
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             }
         _print(report, args)
         if args.command == "lossless":
-            report["differences"] = _differences(report, engine, runs, lanes[0], interruptible)
+            report["differences"] = _differences(report, engine, runs, sides[0], interruptible)
     return mark_partial(report, interruptible)
 
 
@@ -105,11 +105,11 @@ def _differences(
     for k, part in report.get("by_k", {}).items():
         print(f"K = {k}: identical: {part['overall']['identical']} of {part['overall']['prompts']}")
     print(f"identical: {report['overall']['identical']} of {report['overall']['prompts']}", flush=True)
-    found: list[dict[str, Any]] = []
+    differences: list[dict[str, Any]] = []
     with interruptible:
-        for run in differing(runs):
-            found.append(_difference(engine, run, params))
-    return found
+        for run in runs_that_differ(runs):
+            differences.append(_difference(engine, run, params))
+    return differences
 
 
 def _difference(engine: Engine, run: PairRun, params: DecodingParams) -> dict[str, Any]:
