@@ -141,8 +141,8 @@ def _top_k(logs: Array, top_k: int) -> Array:
     floor = -_NEAR
     while np.count_nonzero(logs >= floor) < top_k:
         floor = floor * 4 if floor > np.float32(-1e6) else np.float32(-np.inf)
-    near = logs[logs >= floor]
-    return np.flatnonzero(logs >= np.partition(near, len(near) - top_k)[len(near) - top_k])
+    candidates = logs[logs >= floor]
+    return np.flatnonzero(logs >= np.partition(candidates, len(candidates) - top_k)[len(candidates) - top_k])
 
 
 def _top_p(probs: Array, top_p: float) -> Array:
@@ -155,12 +155,12 @@ def _top_p(probs: Array, top_p: float) -> Array:
     floor = probs.max() * np.exp(-_NEAR)
     while True:
         ids = np.flatnonzero(probs >= floor)
-        near = probs[ids]
-        falling = np.sort(near)[::-1].tolist()
+        candidates = probs[ids]
+        falling = np.sort(candidates)[::-1].tolist()
         mass = itertools.accumulate(falling)
         last = next((value for value, reached in zip(falling, mass, strict=True) if reached >= top_p), None)
-        if last is not None or len(near) == len(probs):
-            nucleus: Array = ids[near >= (falling[-1] if last is None else last)]
+        if last is not None or len(candidates) == len(probs):
+            nucleus: Array = ids[candidates >= (falling[-1] if last is None else last)]
             return nucleus
         floor = floor * np.exp(-_NEAR)
 

@@ -46,8 +46,8 @@ class LoadLab:
         drafter: as in `DecodingParams`. Raises NotReady, InvalidParams, ContextFull, and Busy when too many
         wait or another experiment runs.
         """
-        served = self._engine.served_pair()
-        facts, drafter = served.facts, served.drafter_of(drafter)
+        served_pair = self._engine.served_pair()
+        facts, drafter = served_pair.facts, served_pair.drafter_of(drafter)
         if drafter == "none" and name is not ExperimentName.ROWS:
             raise InvalidParams(
                 "drafter", "This experiment needs somebody who drafts: choose a drafter other than none."
@@ -72,21 +72,21 @@ class ExperimentJob(Job):
 
     request: ExperimentRequest
 
-    def renew(self, served: ServedPair) -> None:
+    def renew(self, served_pair: ServedPair) -> None:
         raise NotReady("The models were changed before this began: start it once more.")
 
-    def begin(self, served: ServedPair, new_drafter: NewDrafter) -> Iterator[Output]:
+    def begin(self, served_pair: ServedPair, new_drafter: NewDrafter) -> Iterator[Output]:
         from engine.lab.context import ExperimentContext
         from engine.lab.experiments import EXPERIMENTS
         from engine.lab.runner import RunControl, run_experiment
         from engine.networks.kv_cache import KVCache
 
         def drafter(name: str) -> Drafter | None:
-            return served.drafter(name, lambda _: KVCache())
+            return served_pair.drafter(name, lambda _: KVCache())
 
-        context = ExperimentContext(served.model, served.pair.target.tokenizer, served.profile, drafter)
+        context = ExperimentContext(served_pair.model, served_pair.pair.target.tokenizer, served_pair.profile, drafter)
         [reports] = self.streams
-        control = RunControl(lambda: reports.cancelled, lambda: self.shared, _machine(served))
+        control = RunControl(lambda: reports.cancelled, lambda: self.shared, _machine(served_pair))
         for report in run_experiment(self.request, EXPERIMENTS[self.request.name](context, self.request), control):
             yield None if report is None else (reports, report)
 
@@ -98,8 +98,8 @@ class ExperimentJob(Job):
         return None
 
 
-def _machine(served: ServedPair) -> tuple[tuple[str, str], ...]:
+def _machine(served_pair: ServedPair) -> tuple[tuple[str, str], ...]:
     """What the figures are about."""
-    facts = served.facts
+    facts = served_pair.facts
     values = (facts.target, facts.weights, facts.kernel, facts.device, str(facts.threads), processor_name())
     return tuple(zip(("target", "weights", "kernel", "device", "threads", "processor"), values, strict=True))

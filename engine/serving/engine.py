@@ -39,7 +39,7 @@ class Engine:
         self._changed = threading.Condition()
         self._status = Status(State.LOADING, "start")
         self._queue = JobQueue()
-        self._served: ServedPair | None = None
+        self._served_pair: ServedPair | None = None
         self._swapping: Swap | None = None
         self._next: tuple[Swap, ModelPair | None] | None = None  # ready to take its turn; None: still to be loaded
         self._loading = threading.Lock()
@@ -141,8 +141,8 @@ class Engine:
 
     def _ready(self) -> ServedPair:
         status = self._status
-        if status.state is State.READY and self._served is not None:
-            return self._served
+        if status.state is State.READY and self._served_pair is not None:
+            return self._served_pair
         raise NotReady(status.refusal)
 
     def _set_status(self, status: Status) -> None:
@@ -207,15 +207,15 @@ class Engine:
         progress("warm_up")
         self._use_pair(start_pair(config, pair, number))
 
-    def _use_pair(self, served: ServedPair) -> None:
+    def _use_pair(self, served_pair: ServedPair) -> None:
         with self._changed:
-            self._served, self.config = served, served.config
+            self._served_pair, self.config = served_pair, served_pair.config
         self._set_status(Status(State.READY, "ready", 1.0))
 
     def _pair_in_use(self) -> ServedPair:
-        if self._served is None:
+        if self._served_pair is None:
             raise NotReady(self._status.message or "The engine has been closed: start the app again.")
-        return self._served
+        return self._served_pair
 
     def _swap(self, swap: Swap, pair: ModelPair | None) -> None:
         """The next pair takes the place of the one in use; on failure that one is in use again."""
@@ -227,30 +227,30 @@ class Engine:
             self._swap_for_room(swap, number)
             return
         try:
-            served = _start_for(swap, pair, number)
+            served_pair = _start_for(swap, pair, number)
         except BaseException as error:  # noqa: BLE001 - told to whoever asked; a panic in Rust is no Exception
             set_threads(self._pair_in_use().pair)
             swap.fail(error)
             return
-        self._use_pair(served)
+        self._use_pair(served_pair)
         swap.tell(SwapPhase.DONE)
 
     def _swap_for_room(self, swap: Swap, number: int) -> None:
         """Nobody else may hold the old pair: it goes before the other comes."""
         before = self._pair_in_use().config
         self._set_status(Status(State.LOADING, "load"))
-        self._served = None
+        self._served_pair = None
 
         def progress(phase: str, fraction: float | None = None) -> None:
             swap.progress(phase, fraction)
             self._set_status(Status(State.LOADING, phase, fraction))
 
         try:
-            served = _start_for(swap, self._load(swap.status().config, progress), number)
+            served_pair = _start_for(swap, self._load(swap.status().config, progress), number)
         except BaseException as error:  # noqa: BLE001 - told to whoever asked; a panic in Rust is no Exception
             failure = error.with_traceback(None)  # its frames hold what was loaded
         else:
-            self._use_pair(served)
+            self._use_pair(served_pair)
             swap.tell(SwapPhase.DONE)
             return
         try:
@@ -293,7 +293,7 @@ class Engine:
 def _start_for(swap: Swap, pair: ModelPair, number: int) -> ServedPair:
     """Raises SwapCancelled where it was called off meanwhile."""
     swap.tell(SwapPhase.STARTING)
-    served = start_pair(swap.status().config, pair, number)
+    served_pair = start_pair(swap.status().config, pair, number)
     if swap.cancelled:
         raise SwapCancelled
-    return served
+    return served_pair

@@ -55,10 +55,10 @@ class Job(ABC):
 
         def next_output() -> Output:
             if self.outputs is None:
-                served = pair_in_use()
-                if self.pair != served.facts.pair:
-                    self.renew(served)
-                self.outputs = self.begin(served, new_drafter)
+                served_pair = pair_in_use()
+                if self.pair != served_pair.facts.pair:
+                    self.renew(served_pair)
+                self.outputs = self.begin(served_pair, new_drafter)
             return next(self.outputs)
 
         output = attempt(next_output)
@@ -80,11 +80,11 @@ class Job(ABC):
             stream.put(event)
 
     @abstractmethod
-    def renew(self, served: ServedPair) -> None:
+    def renew(self, served_pair: ServedPair) -> None:
         """Read again what was read for a pair that is in use no more. Raises EngineError where that cannot be."""
 
     @abstractmethod
-    def begin(self, served: ServedPair, new_drafter: NewDrafter) -> Iterator[Output]:
+    def begin(self, served_pair: ServedPair, new_drafter: NewDrafter) -> Iterator[Output]:
         """Its steps, on the engine thread; each ends where another job may have its turn."""
 
     @abstractmethod
@@ -111,16 +111,16 @@ class ReplyJob(Job):
     @classmethod
     def create(
         cls,
-        served: ServedPair,
+        served_pair: ServedPair,
         messages: Sequence[Message],
         params: DecodingParams,
         conversation: str,
         streams: list[Channel[Any]],
     ) -> ReplyJob:
         """The request, checked and complete. Raises InvalidParams, ContextFull."""
-        ids, complete_params = served.request(messages, params)
+        ids, complete_params = served_pair.request(messages, params)
         return cls(
-            pair=served.facts.pair,
+            pair=served_pair.facts.pair,
             streams=streams,
             messages=list(messages),
             requested=params,
@@ -133,20 +133,22 @@ class ReplyJob(Job):
     def cancelled(self) -> bool:
         return self.race.cancelled if self.race else self.streams[0].cancelled
 
-    def renew(self, served: ServedPair) -> None:
-        has_drafter = self.requested.drafter in served.facts.drafters
+    def renew(self, served_pair: ServedPair) -> None:
+        has_drafter = self.requested.drafter in served_pair.facts.drafters
         requested = self.requested if has_drafter else replace(self.requested, drafter="auto")
-        self.ids, self.params = served.request(self.messages, requested)
-        self.pair = served.facts.pair
+        self.ids, self.params = served_pair.request(self.messages, requested)
+        self.pair = served_pair.facts.pair
 
-    def begin(self, served: ServedPair, new_drafter: NewDrafter) -> Iterator[Output]:
+    def begin(self, served_pair: ServedPair, new_drafter: NewDrafter) -> Iterator[Output]:
         from engine.decode import ReplyContext, generate
 
         queued_s = perf_counter() - self.submitted_s
         drafter = new_drafter(self)
-        cache = self.lease(served, self.conversation, drafter.feature_layers if drafter else ())
-        tokenizer = served.pair.target.tokenizer
-        context = ReplyContext(served.model, cache, tokenizer, drafter, lambda: self.cancelled, served.profile)
+        cache = self.lease(served_pair, self.conversation, drafter.feature_layers if drafter else ())
+        tokenizer = served_pair.pair.target.tokenizer
+        context = ReplyContext(
+            served_pair.model, cache, tokenizer, drafter, lambda: self.cancelled, served_pair.profile
+        )
         outputs: Iterator[tuple[Channel[Any], Event]]
         if self.race is not None:
             outputs = iter(race_events(self.race, self.ids, self.params, context))
@@ -162,17 +164,17 @@ class ReplyJob(Job):
     def cancelled_event(self) -> Finished:
         return Finished(FinishReason.CANCELLED, "", ())
 
-    def drafter(self, served: ServedPair) -> Drafter | None:
+    def drafter(self, served_pair: ServedPair) -> Drafter | None:
         """Who drafts; nobody for plain decoding. Caches that it leases go back when the reply is over."""
         if self.params.num_speculative_tokens == 0:
             return None
-        return served.drafter(self.params.drafter, partial(self._own_cache, served), self.messages)
+        return served_pair.drafter(self.params.drafter, partial(self._drafter_cache, served_pair), self.messages)
 
-    def _own_cache(self, served: ServedPair, whose: str) -> KVCache:
+    def _drafter_cache(self, served_pair: ServedPair, whose: str) -> KVCache:
         """A drafter's cache of the conversation."""
-        return self.lease(served, self.conversation and f"{self.conversation}/{whose}")
+        return self.lease(served_pair, self.conversation and f"{self.conversation}/{whose}")
 
-    def lease(self, served: ServedPair, key: str, feature_layers: Sequence[int] = ()) -> KVCache:
-        cache = served.pool.acquire(key, feature_layers)
+    def lease(self, served_pair: ServedPair, key: str, feature_layers: Sequence[int] = ()) -> KVCache:
+        cache = served_pair.pool.acquire(key, feature_layers)
         self.leases += ((key, cache),)
         return cache

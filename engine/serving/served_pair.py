@@ -96,7 +96,7 @@ class ServedPair:
         return ids, params
 
     def drafter(
-        self, name: str, own_cache: Callable[[str], KVCache], messages: Sequence[Message] = ()
+        self, name: str, new_cache: Callable[[str], KVCache], messages: Sequence[Message] = ()
     ) -> Drafter | None:
         """own_cache: gives a cache to "head" or "draft". messages: the conversation, for a drafter with a chat format
         of its own; without them it reads the text of the target's prompt."""
@@ -106,10 +106,10 @@ class ServedPair:
         if name == "none":
             return None
         if name in ("head", "both") and self.pair.head is not None:
-            head = self.pair.head_drafter(own_cache("head"))
+            head = self.pair.head_drafter(new_cache("head"))
             return head if name == "head" else CombinedDrafter(NgramDrafter(), head)
         if name == "draft_model" and self.draft_model is not None:
-            return _model_drafter(self.pair, self.draft_model, own_cache("draft"), messages)
+            return _model_drafter(self.pair, self.draft_model, new_cache("draft"), messages)
         return NgramDrafter()
 
 
@@ -136,8 +136,8 @@ def start_pair(config: EngineConfig, pair: ModelPair, number: int) -> ServedPair
     set_threads(pair)
     model = Model(pair.target.network, pair.target.context_len)
     draft_model = None if pair.drafter is None else Model(pair.drafter.network, pair.drafter.context_len)
-    for one in filter(None, (model, draft_model)):
-        warm_up(one)
+    for network_model in filter(None, (model, draft_model)):
+        warm_up(network_model)
     cache = KVCache()
     model.forward([Request([0], 1, cache)])
     cache_mib = cache.nbytes / BLOCK * pair.target.context_len / MIB

@@ -142,7 +142,7 @@ def test_replies_go_on_while_the_other_pair_is_loaded(world: World) -> None:
 @pytest.mark.parametrize("error", [LoadError("There is no model new."), RuntimeError("shape"), MemoryError("none")])
 def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_as_it_was(world: World, error: Exception) -> None:
     list(world.ask(conversation="c"))
-    caches = world.engine._served.pool
+    caches = world.engine._served_pair.pool
     before = world.text()
     world.fails["new"] = error
     swap = world.engine.swap(EngineConfig("new"))
@@ -150,7 +150,7 @@ def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_as_it_was(world: World,
     message = swap.status().message
     assert message == str(error) if isinstance(error, LoadError) else type(error).__name__ in message
     assert world.engine.facts().target == world.engine.config.target == "old" and world.engine.facts().pair == 1
-    assert world.engine._served.pool is caches and caches.nbytes  # and its conversations are remembered
+    assert world.engine._served_pair.pool is caches and caches.nbytes  # and its conversations are remembered
     assert world.text() == before
     del world.fails["new"]
     assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.DONE
@@ -172,7 +172,7 @@ def test_a_pair_whose_first_pass_breaks_leaves_the_old_one_in_use(
 def test_a_pair_that_does_not_begin_leaves_torch_the_threads_of_the_old_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = world.engine._served
+    served = world.engine._served_pair
     served.pair = replace(served.pair, torch_threads=2)
     used = []
 
@@ -226,7 +226,7 @@ def test_of_the_pairs_that_were_in_use_nothing_is_left(world: World) -> None:
     gone = []
     for name in ("new", "old") * 3:
         world.text()
-        gone.append(weakref.ref(world.engine._served.pair.target))
+        gone.append(weakref.ref(world.engine._served_pair.pair.target))
         assert world.settled(world.engine.swap(EngineConfig(name))) is SwapPhase.DONE
     world.text()
     gc.collect()
@@ -309,7 +309,7 @@ def test_where_memory_is_short_the_old_pair_goes_first(short: Short) -> None:
     short.held["new"] = threading.Event()
     swap = short.engine.swap(EngineConfig("new"))
     assert short.reached.wait(60)
-    assert short.engine._served is None and short.engine.status().state is State.LOADING and swap.status().instead
+    assert short.engine._served_pair is None and short.engine.status().state is State.LOADING and swap.status().instead
     with pytest.raises(NotReady):
         short.ask()
     short.held["new"].set()
@@ -348,7 +348,7 @@ def test_where_memory_is_short_nothing_of_the_old_pair_is_held_while_the_other_i
     short.held["new"] = threading.Event()
     short.pause.clear()
     running = short.writing()
-    old = weakref.ref(short.engine._served.pair.target)
+    old = weakref.ref(short.engine._served_pair.pair.target)
     swap = short.engine.swap(EngineConfig("new"))
     until(SwapPhase.WAITING, swap)
     late = short.ask()

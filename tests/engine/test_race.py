@@ -250,7 +250,7 @@ def test_a_nearly_full_context_ends_both_alike(engine: Engine, room: int, k: int
 
 
 def test_the_prompt_is_read_once_and_both_are_told(engine: Engine) -> None:
-    network = engine._served.model.network
+    network = engine._served_pair.model.network
     assert isinstance(network, FakeNetwork)
     prompt = say("a long prompt, " * 60)
     network.rows.clear()
@@ -277,9 +277,9 @@ def test_a_copy_of_a_cache_has_no_features_and_a_life_of_its_own() -> None:
 
 def test_a_race_leaves_the_caches_of_chats_alone(engine: Engine) -> None:
     list(engine.stream(say("so it began"), params(), conversation="chat"))
-    before = {key: (cache, list(cache.ids)) for key, cache in engine._served.pool._idle.items()}
+    before = {key: (cache, list(cache.ids)) for key, cache in engine._served_pair.pool._idle.items()}
     both(engine.race(say("so it began"), params()))
-    assert {key: (cache, list(cache.ids)) for key, cache in engine._served.pool._idle.items()} == before
+    assert {key: (cache, list(cache.ids)) for key, cache in engine._served_pair.pool._idle.items()} == before
 
 
 def test_a_conversations_cache_is_used_by_the_speculative_lane_and_comes_back(engine: Engine) -> None:
@@ -307,13 +307,13 @@ def test_cancelling_either_ends_both(who: str, length: int) -> None:
     for events in both(race):
         assert finished(events).reason is FinishReason.CANCELLED and len(finished(events).token_ids) <= length
     assert finished(list(engine.stream(say("more"), params(5)))).reason is FinishReason.LENGTH
-    assert not engine._queue.waiting and set(engine._served.pool._idle) == {"c"}
+    assert not engine._queue.waiting and set(engine._served_pair.pool._idle) == {"c"}
     engine.close()
 
 
 def test_a_cancel_in_the_midst_of_a_long_prompt_ends_both_before_its_end() -> None:
     engine = fake_engine(language)
-    network = engine._served.model.network
+    network = engine._served_pair.model.network
     assert isinstance(network, FakeNetwork)
     held, should_continue = threading.Event(), threading.Event()
     forward = FakeNetwork.__call__
@@ -505,7 +505,7 @@ def test_nothing_of_one_lane_is_on_the_others_clock(monkeypatch: pytest.MonkeyPa
             return super().__call__(token_ids, *more)  # type: ignore[arg-type]
 
     engine = fake_engine(language)
-    engine._served.model.network.__class__ = Timed
+    engine._served_pair.model.network.__class__ = Timed
     for detail in Detail:
         plain, speculative = both(engine.race(say("aba" * 5), params(80, num_speculative_tokens=3, detail=detail)))
         assert {(r.total_s, r.verify_s) for r in rounds(plain)} == {(2.0, 2.0)}
