@@ -56,10 +56,10 @@ from .preflight.memory import Machine as Machine
 from .preflight.memory import this_machine as this_machine
 from .preflight.model_info import ModelInfo as ModelInfo
 from .serving.engine import Engine as Engine
-from .serving.engine import State as State
-from .serving.engine import Status as Status
 from .serving.race import Race as Race
 from .serving.served_pair import Facts as Facts
+from .serving.status import State as State
+from .serving.status import Status as Status
 from .serving.stream import Channel as Channel
 from .serving.stream import Stream as Stream
 from .serving.swap import Swap as Swap

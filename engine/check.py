@@ -1,4 +1,5 @@
-"""`python -m engine.check --target X --drafter Y`: whether a pair of models fits this machine (see `preflight.check`)."""
+"""`python -m engine.check --target X --drafter Y`: whether a pair of models fits this machine (see
+`preflight.check`)."""
 
 import sys
 

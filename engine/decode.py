@@ -1,21 +1,18 @@
 """The loop. Plain decoding is this same loop with K = 0; there is no other.
 
 prefill -> first token -> rounds of: plan K, propose, one forward of k + 1 rows, probabilities, verify, cut, emit.
-`Reply.round` is one of them: it stands still where it needs the target's pass, so that whoever drives it may run one pass for
-many (`play_rounds`). Clocks sit around compute only. Between events too the generator stands still, and its caller may run
-another request.
+`Reply.round` is one of them: it stands still where it needs the target's pass, so that whoever drives it may run one
+pass for many (`play_rounds`). Clocks sit around compute only. Between events too the generator stands still, and its
+caller may run another request.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
-from typing import NamedTuple
-
-from torch import Tensor
 
 from engine.config import DecodingParams, Detail
 from engine.control.controller import Controller, Plan
@@ -36,10 +33,12 @@ from engine.events import (
     TokenDecision,
     TokenDetail,
 )
-from engine.logprobs import Explanation, explain
+from engine.logprobs import Explainer
 from engine.networks.kv_cache import KVCache, common_prefix
 from engine.networks.model import PREFILL_CHUNK, Model, Request
+from engine.play_rounds import ForwardResult, play_rounds
 from engine.rng import KeyedRng, Purpose
+from engine.round_clock import RoundClock
 from engine.sampling import LazyRows, probabilities
 from engine.stopping import cut_at_stop_strings, cut_round
 from engine.text.detokenizer import Detokenizer
@@ -51,8 +50,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReplyContext:
-    """What one reply works with. `cache` is its alone while it runs, and keeps the drafter's feature layers; drafter None:
-    plain decoding only. profile: what the engine measured when it started."""
+    """What one reply works with. `cache` is its alone while it runs, and keeps the drafter's feature layers; drafter
+    None: plain decoding only. profile: what the engine measured when it started."""
 
     model: Model
     cache: KVCache
@@ -67,109 +66,28 @@ def generate(
     params: DecodingParams,
     context: ReplyContext,
     prefilled: Prefilled | None = None,
-    when_read: Callable[[Prefilled], None] | None = None,
+    on_prefilled: Callable[[Prefilled], None] | None = None,
 ) -> Iterator[Event]:
     """The events of one reply to the prompt `ids`; always ends with `Finished`.
 
-    when_read is told of the prompt's end before a stop string may hold that event back, or cut it. prefilled: what it was
-    told by another reply of the same seed and settings, which has read the prompt into the cache of which this context has a
-    copy: nothing is read or drawn again.
-    params.sampling.seed must be set. Raises ContextFull at once (before the first event) when the prompt leaves no room.
+    on_prefilled: called with the prompt's end before a stop string may hold that event back, or cut it. prefilled: the
+    same event of another reply of the same seed and settings, which has read the prompt into the cache of which this
+    context has a copy: nothing is read or drawn again. params.sampling.seed must be set. Raises ContextFull at once
+    (before the first event) when the prompt leaves no room.
     """
     if len(ids) >= context.model.context_len:
         raise ContextFull(len(ids), context.model.context_len)
     stops = (*params.stop, *context.tokenizer.stop_strings)
     reply = Reply(ids, params, context)
-    first = reply.read(when_read) if prefilled is None else reply.resume(prefilled)
-    return cut_at_stop_strings(reply.events(first), stops)
-
-
-class Forward(NamedTuple):
-    """What a pass of the target brings to one request. logits [last, V]; seconds: how long its round waited for them."""
-
-    logits: Tensor
-    seconds: float
-
-
-class RoundClock:
-    """Seconds of one round by part. It stands still while the round waits for the target's pass."""
-
-    def __init__(self, unpaid_s: float) -> None:
-        """unpaid_s: seconds before now that this round pays for."""
-        self._since_s = perf_counter() - unpaid_s
-        self._parts: dict[str, float] = {}
-
-    def lap(self, part: str) -> float:
-        """What was done since the last lap was this part; returns its seconds."""
-        now_s = perf_counter()
-        self._parts[part], self._since_s = now_s - self._since_s, now_s
-        return self._parts[part]
-
-    def restart(self) -> float:
-        """What was done so far is not this round's; returns its seconds."""
-        now_s = perf_counter()
-        spent_s, self._since_s = now_s - self._since_s, now_s
-        return spent_s
-
-    def resume(self, verify_s: float) -> None:
-        self._parts["verify"], self._since_s = verify_s, perf_counter()
-
-    def seconds(self) -> dict[str, float]:
-        """As the fields of `Round`. What explains tokens is told apart, and is not in total_s."""
-        draft_s, verify_s, sample_s, detail_s, rest_s = (
-            self._parts[part] for part in ("draft", "verify", "sample", "detail", "rest")
-        )
-        return {
-            "draft_s": draft_s,
-            "verify_s": verify_s,
-            "sample_s": sample_s,
-            "detail_s": detail_s,
-            "total_s": draft_s + verify_s + sample_s + rest_s,
-        }
-
-
-def play_rounds(model: Model, rounds: Sequence[Generator[Request, Forward, Round]]) -> list[Round]:
-    """One round each of one or several replies, with one pass of the target for all.
-
-    Each waits from the end of its own drafting until everybody's drafts are made and checked: that is its verify_s. An
-    exception of the pass goes to all of them.
-    """
-    begin_s = perf_counter()
-    requests: list[Request] = []
-    drafting_s: list[float] = []
-    for round_ in rounds:
-        drafted_s = perf_counter()
-        requests.append(next(round_))
-        drafting_s.append(perf_counter() - drafted_s)
-    try:
-        logits = model.forward(requests)
-        model.synchronize()
-    except Exception as error:
-        for round_ in rounds:
-            with suppress(type(error)):
-                round_.throw(error)
-        raise
-    joint_s = perf_counter() - begin_s
-    return [
-        _result(round_, Forward(rows, joint_s - own_s))
-        for round_, rows, own_s in zip(rounds, logits, drafting_s, strict=True)
-    ]
-
-
-def _result(round_: Generator[Request, Forward, Round], forward: Forward) -> Round:
-    try:
-        round_.send(forward)
-    except StopIteration as stop:
-        result: Round = stop.value
-        return result
-    raise AssertionError("a round asks for one pass")
+    prefill_events = reply.prefill(on_prefilled) if prefilled is None else reply.resume(prefilled)
+    return cut_at_stop_strings(reply.events(prefill_events), stops)
 
 
 class Reply:
     """The state of one reply in the making: ids so far, detokeniser, what was emitted.
 
-    `events` plays it alone. Several can share the target's passes: after `read` of each, `play_rounds` for all whose `end`
-    is None.
+    `events` plays it alone. Several can share the target's passes: after `prefill` of each, `play_rounds` for all
+    whose `end` is None.
     """
 
     def __init__(self, prompt: Sequence[int], params: DecodingParams, context: ReplyContext) -> None:
@@ -185,14 +103,14 @@ class Reply:
         self.detokenizer = context.tokenizer.detokenizer()
         self.text: list[str] = []
         self.controller = Controller(params, context.profile)
-        self._unpaid_s = 0.0  # seconds of bookkeeping that the next round has to pay for
+        describe = partial(_describe, context.tokenizer)
+        self.explainer = Explainer(params.detail, context.model.raw_probs, describe, self.sampling.greedy)
+        self._overhead_s = 0.0  # seconds of bookkeeping that the next round has to pay for
 
-    # -- the loop ---------------------------------------------------------------------------------------------------
-
-    def events(self, first: Iterator[Event]) -> Iterator[Event]:
-        """first: the events up to the first token, by `read` or `resume`."""
+    def events(self, prefill_events: Iterator[Event]) -> Iterator[Event]:
+        """prefill_events: those up to the first token, by `prefill` or `resume`."""
         try:
-            yield from first
+            yield from prefill_events
             index = 1
             while (reason := self.end()) is None:
                 [round_] = play_rounds(self.context.model, [self.round(index)])
@@ -228,18 +146,19 @@ class Reply:
             self._emit([prefilled.token.id], [prefilled.token.source])
         yield prefilled
 
-    def read(self, when_read: Callable[[Prefilled], None] | None = None) -> Iterator[Event]:
-        """Reads the prompt in pieces, so that others get their turn and a cancel is seen, then draws the first token."""
+    def prefill(self, on_prefilled: Callable[[Prefilled], None] | None = None) -> Iterator[Event]:
+        """Reads the prompt in pieces, so that others get their turn and a cancel is seen, then
+        draws the first token."""
         model, cache = self.context.model, self.context.cache
         cached = min(common_prefix(cache.ids, self.ids), len(self.ids) - 1)
-        spent_s = 0.0
+        elapsed_s = 0.0
         for end in range(cached + PREFILL_CHUNK, len(self.ids), PREFILL_CHUNK):
             if self.context.cancelled():
                 return
             begin_s = perf_counter()
             model.forward([Request(self.ids[:end], 0, cache)])
             model.synchronize()
-            spent_s += perf_counter() - begin_s
+            elapsed_s += perf_counter() - begin_s
             yield Prefilling(end, self.prompt_len)
         if self.context.cancelled():
             return
@@ -248,23 +167,23 @@ class Reply:
         probs = probabilities(logits, self.ids, self.prompt_len, self.sampling, self.rng.native)
         token_id = self.rng.draw(probs[0], len(self.ids), Purpose.TARGET)
         [token] = self._emit([token_id], [Source.PLAIN])
-        spent_s += perf_counter() - begin_s
+        elapsed_s += perf_counter() - begin_s
         if self.params.detail != Detail.OFF:
             token = replace(token, raw_prob=model.raw_probs(logits, [0], [token_id])[0])
-        prefilled = Prefilled(self.prompt_len, cached, token, self.seed, spent_s)
-        if when_read is not None:
-            when_read(prefilled)
+        prefilled = Prefilled(self.prompt_len, cached, token, self.seed, elapsed_s)
+        if on_prefilled is not None:
+            on_prefilled(prefilled)
         yield prefilled
 
-    def round(self, index: int) -> Generator[Request, Forward, Round]:
+    def round(self, index: int) -> Generator[Request, ForwardResult, Round]:
         """Round `index`, from 1: plan K, draft, verify in one pass of the target, emit (Leviathan et al., algorithm 1).
 
         Yields the request of that pass; whoever drives sends its logits and seconds back (see `play_rounds`).
         """
-        clock, position = RoundClock(self._unpaid_s), len(self.ids)
+        clock, position = RoundClock(self._overhead_s), len(self.ids)
         plan = self._plan(index)
         # A probe is what plain decoding would be, which asks no drafter: the next round pays for having asked.
-        self._unpaid_s = clock.restart() if plan.kind is RoundKind.PROBE else 0.0
+        self._overhead_s = clock.restart() if plan.kind is RoundKind.PROBE else 0.0
         proposal = self._propose(plan)
         ids, k = [*self.ids, *proposal.token_ids], len(proposal.token_ids)
         clock.lap("draft")
@@ -273,10 +192,10 @@ class Reply:
         target_probs = LazyRows(forward.logits, ids, self.prompt_len, self.sampling, self.rng.native)
         verdict = verify(proposal, target_probs, position, self.rng)
         clock.lap("sample")
-        explanation = self._explain(proposal, verdict, forward.logits, target_probs)
+        explanation = self.explainer.explain(proposal, verdict, forward.logits, target_probs)
         clock.lap("detail")
         decisions = self._decisions(proposal, verdict, explanation.details)
-        tokens = self._emit(*_emitted(proposal, verdict), explanation.raw_probs)
+        tokens = self._emit(*_tokens_and_sources(proposal, verdict), explanation.raw_probs)
         clock.lap("rest")
         round_ = Round(
             index=index,
@@ -296,7 +215,7 @@ class Reply:
         )
         if self.params.num_speculative_tokens != 0:
             self.controller.observe(round_, plan, proposal.confidences)
-            self._unpaid_s += clock.lap("observe")
+            self._overhead_s += clock.lap("observe")
         return cut_round(round_, len(self.ids) - self.prompt_len)
 
     def _plan(self, index: int) -> Plan:
@@ -315,16 +234,13 @@ class Reply:
         context = DraftContext(ids, self.prompt_len, features, self.sampling, rng)
         return drafter.propose(plan.option, context, plan.k, plan.should_continue)
 
-    def _explain(self, proposal: Proposal, verdict: Verdict, logits: Tensor, target_probs: LazyRows) -> Explanation:
-        greedy, raw_probs = self.sampling.greedy, self.context.model.raw_probs
-        return explain(self.params.detail, proposal, verdict, logits, target_probs, raw_probs, self._describe, greedy)
-
     # -- from ids to what is shown -----------------------------------------------------------------------------------
 
     def _emit(
         self, token_ids: list[int], sources: list[Source], raw_probs: Sequence[float | None] = ()
     ) -> tuple[Token, ...]:
-        """Append tokens to the reply, up to and with a stop id. At the reply's end an unfinished character is closed."""
+        """Append tokens to the reply, up to and with a stop id. At the reply's end an unfinished
+        character is closed."""
         tokenizer = self.context.tokenizer
         tokens: list[Token] = []
         for token_id, source, raw_prob in zip(token_ids, sources, raw_probs or [None] * len(token_ids), strict=True):
@@ -343,7 +259,8 @@ class Reply:
     def _decisions(
         self, proposal: Proposal, verdict: Verdict, details: Sequence[TokenDetail]
     ) -> tuple[TokenDecision, ...]:
-        """The fate of every draft, each described as it would read behind the drafts before it. details: of those tested."""
+        """The fate of every draft, each described as it would read behind the drafts before it.
+        details: of those tested."""
         reader: Detokenizer = self.detokenizer.copy()
         decisions: list[TokenDecision] = []
         first = len(self.ids) - self.prompt_len
@@ -354,21 +271,23 @@ class Reply:
                 test = verdict.tests[i]
                 outcome = Outcome.ACCEPTED if test.accepted else Outcome.REJECTED
                 numbers = (test.draft_prob, test.target_prob, test.accept_prob, test.uniform)
-                known = details[i] if details else None
-                decisions.append(TokenDecision(token_id, text, first + i, outcome, *numbers, special, known))
+                detail = details[i] if details else None
+                decisions.append(TokenDecision(token_id, text, first + i, outcome, *numbers, special, detail))
             else:
                 prob = proposal.prob(i)
                 decisions.append(TokenDecision(token_id, text, first + i, Outcome.DISCARDED, prob, special=special))
         return tuple(decisions)
 
-    def _describe(self, token_id: int) -> str:
-        """A token as an entry of a list."""
-        text, special = self.context.tokenizer.describe(token_id, None)
-        return text or special
+
+def _describe(tokenizer: Tokenizer, token_id: int) -> str:
+    """A token as an entry of a list."""
+    text, special = tokenizer.describe(token_id, None)
+    return text or special
 
 
-def _emitted(proposal: Proposal, verdict: Verdict) -> tuple[list[int], list[Source]]:
-    """The tokens that a verdict brings, and what each is called: the accepted drafts, and the one that ends the round."""
+def _tokens_and_sources(proposal: Proposal, verdict: Verdict) -> tuple[list[int], list[Source]]:
+    """The tokens that a verdict brings, and what each is called: the accepted drafts, and the one
+    that ends the round."""
     k, n = len(proposal.token_ids), verdict.num_accepted
     last = Source.PLAIN if k == 0 else Source.BONUS if n == k else Source.RECOVERED
     return [*proposal.token_ids[:n], verdict.next_id], [Source.DRAFT] * n + [last]

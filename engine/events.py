@@ -86,9 +86,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class TokenDetail:
-    """With `DecodingParams.detail`: probabilities at temperature 1 without filters (raw_draft_prob None for a drafter that
-    looks up), and under `Detail.FULL` the top 5 of both sides after temperature and filters (what the rule really compared);
-    at temperature 0, where these are 1 and 0 only, before them.
+    """With `DecodingParams.detail`: probabilities at temperature 1 without filters (raw_draft_prob None for a drafter
+    that looks up), and under `Detail.FULL` the top 5 of both sides after temperature and filters (what the rule really
+    compared); at temperature 0, where these are 1 and 0 only, before them.
     """
 
     raw_draft_prob: float | None
@@ -159,8 +159,8 @@ class Prefilled:
 class Round:
     """One draft - verify - emit step. total_s = draft_s + verify_s + sample_s + the rest (detail_s apart).
 
-    drafter: who proposed ("ngram", "head", "draft_model"), "none" where nobody did. predicted_speedup: with K left to the
-    controller, what it expected of the best K above 0 against plain decoding, also where it chose 0; else None.
+    drafter: who proposed ("ngram", "head", "draft_model"), "none" where nobody did. predicted_speedup: with K left to
+    the controller, what it expected of the best K above 0 against plain decoding, also where it chose 0; else None.
     """
 
     index: int

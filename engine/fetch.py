@@ -1,4 +1,5 @@
-"""`python -m engine.fetch [gemma]`: fetches the default model, or the second one for tests (see `loading.default_model`)."""
+"""`python -m engine.fetch [gemma]`: fetches the default model, or the second one for tests (see
+`loading.default_model`)."""
 
 import sys
 

@@ -38,8 +38,8 @@ def _cgroup_quotas(root: Path) -> list[float]:
             continue
         # Inside a container the path is often the host's and not to be found here; the top is then the container's own.
         for mount in ("sys/fs/cgroup", "sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct"):
-            place = Path(path.lstrip("/"))
-            quotas += [_quota(root / mount / part) for part in (place, *place.parents)]
+            folder = Path(path.lstrip("/"))
+            quotas += [_quota(root / mount / part) for part in (folder, *folder.parents)]
     return quotas
 
 
@@ -58,16 +58,17 @@ def _quota(folder: Path) -> float:
 
 def processor() -> str:
     """Names the kind of processor, and what it can do, in a few characters: the same on every start of one machine."""
-    wanted = ("model name", "flags", "Features", "CPU part")
+    prefixes = ("model name", "flags", "Features", "CPU part")
     try:
-        lines = {line for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines() if line.startswith(wanted)}
+        lines = {line for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines() if line.startswith(prefixes)}
     except OSError:
         lines = {platform.processor()}
     return f"{platform.machine()}-{hashlib.sha256(chr(10).join(sorted(lines)).encode()).hexdigest()[:12]}"
 
 
 def linear_key(names: Sequence[str], shape: tuple[int, int], torch_version: str) -> str:
-    """Under which `quickest` keeps what it found of layers of `shape` on this machine. 2: raised when it asks otherwise."""
+    """Under which `autotune.quickest_format` keeps what it found of layers of `shape` on this machine. 2: raised when
+    it asks otherwise."""
     return "|".join([processor(), torch_version, f"{shape}", ",".join(names), "2"])
 
 
@@ -75,11 +76,11 @@ def pick_device(name: str) -> torch.device:
     """ "auto" takes a CUDA device if there is one, else the CPU. Raises LoadError for a device that is not there."""
     import torch
 
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
-        name = "cuda" if there["cuda"] else "cpu"
-    if not there.get(name, False):
-        usable = ", ".join(kind for kind, present in there.items() if present)
+        name = "cuda" if present["cuda"] else "cpu"
+    if not present.get(name, False):
+        usable = ", ".join(kind for kind, is_present in present.items() if is_present)
         raise LoadError(f"There is no {name} device that this PyTorch can use: choose auto or one of {usable}.")
     return torch.device(name)
 
@@ -116,21 +117,22 @@ def processor_name(root: Path = Path("/")) -> str:
 
 def free_bytes(root: Path = Path("/")) -> int | None:
     """Memory that could still be had, within a container's limit; None where nothing is told of it."""
-    found: list[int] = []
+    limits: list[int] = []
     try:
         for line in (root / "proc/meminfo").read_text("utf-8").splitlines():
             if line.startswith("MemAvailable:"):
-                found.append(int(line.split()[1]) * 1024)
+                limits.append(int(line.split()[1]) * 1024)
         limit = (root / "sys/fs/cgroup/memory.max").read_text("utf-8").strip()
         if limit != "max":
-            found.append(max(0, int(limit) - int((root / "sys/fs/cgroup/memory.current").read_text("utf-8"))))
+            limits.append(max(0, int(limit) - int((root / "sys/fs/cgroup/memory.current").read_text("utf-8"))))
     except (OSError, ValueError, IndexError):
         pass
-    return min(found, default=None)
+    return min(limits, default=None)
 
 
 def buffer_bytes(root: Path = Path("/")) -> int:
-    """At least four times the last cache, so that reading it means reading memory. Where the cache is not told: BUFFER_BYTES."""
+    """At least four times the last cache, so that reading it means reading memory. Where the cache is not
+    told: BUFFER_BYTES."""
     sizes = [0]
     for path in (root / "sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         text = path.read_text().strip()

@@ -91,13 +91,13 @@ def gumbel_argmax(probs: Tensor, seed: int, position: int, ids: np.ndarray | Non
     names = support if ids is None else ids[support]
     if len(support) > _FEW:
         order = np.argpartition(logs, -_FEW)
-        likely, rest = order[-_FEW:], order[:-_FEW]
-        best = float((logs[likely] + gumbel(seed, position, names[likely])).max())
-        bound = np.exp(-np.exp(-(best - float(logs[likely].min()))))
-        bits = _token_bits(seed, position, names[rest])
+        likeliest, unlikely = order[-_FEW:], order[:-_FEW]
+        best = float((logs[likeliest] + gumbel(seed, position, names[likeliest])).max())
+        bound = np.exp(-np.exp(-(best - float(logs[likeliest].min()))))
+        bits = _token_bits(seed, position, names[unlikely])
         # One part in 2^40 of slack outweighs the rounding of the bound itself.
-        chance = rest[bits >= np.uint64(max(0.0, bound * (1.0 - 2.0**-40) * 2.0**53 - 2.0))]
-        keep = np.sort(np.concatenate([likely, chance]))
+        contenders = unlikely[bits >= np.uint64(max(0.0, bound * (1.0 - 2.0**-40) * 2.0**53 - 2.0))]
+        keep = np.sort(np.concatenate([likeliest, contenders]))
         support, logs, names = support[keep], logs[keep], names[keep]
     return int(support[np.argmax(logs + gumbel(seed, position, names))])
 
@@ -106,9 +106,9 @@ def gumbel_argmax(probs: Tensor, seed: int, position: int, ids: np.ndarray | Non
 class KeyedRng:
     """The randomness of one reply. Positions are absolute: index into prompt + reply.
 
-    begin: where the round begins, for whoever drafts in it. A draft behind a rejection is drawn anew in the next round, and
-    how many drafts that round has may depend on what the controller saw of this one: with the same number it would depend
-    on the value of the draft. native: the target's native sampler, if it has one.
+    begin: where the round begins, for whoever drafts in it. A draft behind a rejection is drawn anew in the next round,
+    and how many drafts that round has may depend on what the controller saw of this one: with the same number it would
+    depend on the value of the draft. native: the target's native sampler, if it has one.
     """
 
     seed: int
@@ -131,7 +131,8 @@ class KeyedRng:
 
 
 def inverse_cdf(probs: Tensor, u: float, native: NativeSampler | None = None) -> int:
-    """The token at which the running sum of `probs` [V] (any positive total) passes u * total; never one with probability 0."""
+    """The token at which the running sum of `probs` [V] (any positive total) passes u * total; never one
+    with probability 0."""
     row = probs.numpy()
     best = int(row.argmax())
     if row[best] == 1.0:  # a point mass, as at temperature 0: no search through the vocabulary

@@ -55,9 +55,11 @@ class Drafts:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One reply (or one conversation) in figures; None where nothing was measured yet. tok_s: tokens per second of decode time.
+    """One reply (or one conversation) in figures; None where nothing was measured yet. tok_s: tokens per
+    second of decode time.
 
-    spec_tok_s: of all rounds but probes and those of replies that were asked to be plain; speedup: that over the baseline.
+    spec_tok_s: of all rounds but probes and those of replies that were asked to be plain; speedup:
+    that over the baseline.
     mean_k: drafts a round, over the same rounds. predicted_speedup: of the latest round that has one.
     """
 
@@ -252,19 +254,19 @@ def ratio(amount: float, per: float) -> float | None:
 
 def _count_positions(counts: tuple[tuple[int, int], ...], outcomes: list[Outcome]) -> tuple[tuple[int, int], ...]:
     """Add one round to (tested, accepted) by draft position."""
-    grown = list(counts) + [(0, 0)] * (len(outcomes) - len(counts))
+    totals = list(counts) + [(0, 0)] * (len(outcomes) - len(counts))
     for i, outcome in enumerate(outcomes):
         if outcome is not Outcome.DISCARDED:
-            tested, accepted = grown[i]
-            grown[i] = (tested + 1, accepted + (outcome is Outcome.ACCEPTED))
-    return tuple(grown)
+            tested, accepted = totals[i]
+            totals[i] = (tested + 1, accepted + (outcome is Outcome.ACCEPTED))
+    return tuple(totals)
 
 
-def _count_drafter(all_: tuple[Drafts, ...], drafter: str, outcomes: list[Outcome]) -> tuple[Drafts, ...]:
+def _count_drafter(drafters: tuple[Drafts, ...], drafter: str, outcomes: list[Outcome]) -> tuple[Drafts, ...]:
     """Add one round to the drafts of who made them; a round without drafts is nobody's."""
     if not outcomes:
-        return all_
-    counted = {drafts.drafter: drafts for drafts in all_}
-    before = counted.get(drafter, Drafts(drafter))
-    counted[drafter] = Drafts(drafter, _count_positions(before.by_position, outcomes))
-    return tuple(counted.values())
+        return drafters
+    by_drafter = {drafts.drafter: drafts for drafts in drafters}
+    before = by_drafter.get(drafter, Drafts(drafter))
+    by_drafter[drafter] = Drafts(drafter, _count_positions(before.by_position, outcomes))
+    return tuple(by_drafter.values())

@@ -13,12 +13,12 @@ from engine.events import Event, Finished, FinishReason, Outcome, Prefilled, Pre
 def cut_round(round_: Round, end: int) -> Round:
     """The round without reply positions >= end. Drafts there become DISCARDED: a stop made their test void."""
     tokens = tuple(token for token in round_.tokens if token.position < end)
-    decisions = tuple(d if d.position < end else _discarded(d) for d in round_.decisions)
+    decisions = tuple(d if d.position < end else _discard(d) for d in round_.decisions)
     recovery = round_.recovery if len(tokens) == len(round_.tokens) else None
     return replace(round_, tokens=tokens, decisions=decisions, recovery=recovery)
 
 
-def _discarded(decision: TokenDecision) -> TokenDecision:
+def _discard(decision: TokenDecision) -> TokenDecision:
     return replace(decision, outcome=Outcome.DISCARDED, target_prob=None, accept_prob=None, uniform=None, detail=None)
 
 
@@ -32,37 +32,37 @@ def cut_at_stop_strings(events: Iterator[Event], stops: tuple[str, ...]) -> Iter
         yield from events
         return
     matcher = StopStrings(stops)
-    waiting: list[_Held] = []
+    pending: list[_PendingEvent] = []
     length = 0
-    shown: list[Token] = []
+    tokens: list[Token] = []
     for event in events:
         if isinstance(event, Prefilling):
             yield event
             continue
         if isinstance(event, Finished):
-            yield from (held.event for held in waiting)
+            yield from (item.event for item in pending)
             yield event
             return
         text = "".join(token.text for token in _tokens(event))
-        waiting.append(_Held(event, length, length + len(text)))
+        pending.append(_PendingEvent(event, length, length + len(text)))
         length += len(text)
         matcher.feed(text)
         if matcher.cut is not None:
-            trimmed = [_trim(held.event, held.begin, matcher.cut) for held in waiting]
-            yield from trimmed
-            shown += [token for cut in trimmed for token in _tokens(cut)]
-            ids = tuple(token.id for token in shown)
-            yield Finished(FinishReason.STOP_STRING, "".join(token.text for token in shown), ids)
+            last_events = [_trim(item.event, item.begin, matcher.cut) for item in pending]
+            yield from last_events
+            tokens += [token for cut in last_events for token in _tokens(cut)]
+            ids = tuple(token.id for token in tokens)
+            yield Finished(FinishReason.STOP_STRING, "".join(token.text for token in tokens), ids)
             return
-        decided = sum(1 for _ in takewhile(lambda held: held.end <= matcher.safe, waiting))
-        while decided and _ends_inside_a_character(waiting[decided - 1].event):
-            decided -= 1
-        yield from (held.event for held in waiting[:decided])
-        shown += [token for held in waiting[:decided] for token in _tokens(held.event)]
-        del waiting[:decided]
+        num_safe = sum(1 for _ in takewhile(lambda item: item.end <= matcher.safe, pending))
+        while num_safe and _ends_inside_a_character(pending[num_safe - 1].event):
+            num_safe -= 1
+        yield from (item.event for item in pending[:num_safe])
+        tokens += [token for item in pending[:num_safe] for token in _tokens(item.event)]
+        del pending[:num_safe]
 
 
-class _Held(NamedTuple):
+class _PendingEvent(NamedTuple):
     """An event that may have to be cut, and the characters begin..end of the reply that it added."""
 
     event: Prefilled | Round
@@ -83,20 +83,21 @@ def _tokens(event: Prefilled | Round) -> tuple[Token, ...]:
 
 
 def _trim(event: Prefilled | Round, begin: int, cut: int) -> Prefilled | Round:
-    """Keep the characters before `cut`; the event's text begins at character `begin`. A token keeps what it has before the cut."""
-    kept: list[Token] = []
-    at = begin
+    """Keep the characters before `cut`; the event's text begins at character `begin`. A token keeps what it
+    has before the cut."""
+    tokens: list[Token] = []
+    offset = begin
     for token in _tokens(event):
-        if at >= cut:
+        if offset >= cut:
             break
-        kept.append(replace(token, text=token.text[: cut - at]))
-        at += len(token.text)
+        tokens.append(replace(token, text=token.text[: cut - offset]))
+        offset += len(token.text)
     if isinstance(event, Prefilled):
-        return replace(event, token=kept[0] if kept else None)
+        return replace(event, token=tokens[0] if tokens else None)
     if not event.tokens:
         return event
-    round_ = cut_round(event, kept[-1].position + 1 if kept else event.tokens[0].position)
-    return replace(round_, tokens=tuple(kept))
+    round_ = cut_round(event, tokens[-1].position + 1 if tokens else event.tokens[0].position)
+    return replace(round_, tokens=tuple(tokens))
 
 
 class StopStrings:

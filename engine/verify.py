@@ -49,7 +49,8 @@ class Verdict:
 
 
 def verify(proposal: Proposal, target_probs: ProbRows, position: int, rng: KeyedRng) -> Verdict:
-    """target_probs [k + 1, V]: row i is the target's distribution at absolute position `position` + i, given the drafts before it.
+    """target_probs [k + 1, V]: row i is the target's distribution at absolute position `position` + i, given
+    the drafts before it.
 
     Rows behind the first rejected draft are not read.
     """
@@ -78,14 +79,14 @@ def _last(i: int, probs: Tensor, tests: list[DraftTest], position: int, rng: Key
 def residual(proposal: Proposal, target_row: Tensor, i: int) -> Tensor:
     """max(target - draft, 0) [V], not normalised; the target's row itself where that is all zero."""
     if proposal.probs is None:
-        rest = target_row.numpy().copy()
-        rest[proposal.token_ids[i]] = 0.0
+        positive_part = target_row.numpy().copy()
+        positive_part[proposal.token_ids[i]] = 0.0
     elif proposal.vocabulary is None:
-        rest = np.maximum(target_row.numpy() - proposal.probs[i].numpy(), np.float32(0.0))
+        positive_part = np.maximum(target_row.numpy() - proposal.probs[i].numpy(), np.float32(0.0))
     else:
-        rest, known = target_row.numpy().copy(), proposal.vocabulary.numpy()
-        rest[known] = np.maximum(rest[known] - proposal.probs[i].numpy(), np.float32(0.0))
-    return torch.from_numpy(rest) if rest.max() > 0.0 else target_row
+        positive_part, draft_ids = target_row.numpy().copy(), proposal.vocabulary.numpy()
+        positive_part[draft_ids] = np.maximum(positive_part[draft_ids] - proposal.probs[i].numpy(), np.float32(0.0))
+    return torch.from_numpy(positive_part) if positive_part.max() > 0.0 else target_row
 
 
 def _accept_prob(draft_prob: float, target_prob: float) -> float:
@@ -95,10 +96,10 @@ def _accept_prob(draft_prob: float, target_prob: float) -> float:
 def _shared_noise(proposal: Proposal, target_probs: ProbRows, position: int, rng: KeyedRng) -> Verdict:
     tests: list[DraftTest] = []
     for i, token_id in enumerate(proposal.token_ids):
-        drawn = rng.draw(target_probs[i], position + i, Purpose.TARGET)
-        accepted = drawn == token_id
+        target_id = rng.draw(target_probs[i], position + i, Purpose.TARGET)
+        accepted = target_id == token_id
         tests.append(DraftTest(accepted, proposal.prob(i), float(target_probs[i][token_id]), float(accepted), None))
         if not accepted:
-            return Verdict(i, drawn, tuple(tests), target_probs[i], None)
+            return Verdict(i, target_id, tuple(tests), target_probs[i], None)
     k = len(proposal.token_ids)
     return Verdict(k, rng.draw(target_probs[k], position + k, Purpose.TARGET), tuple(tests), target_probs[k], None)

@@ -16,8 +16,8 @@ INTERRUPTED = 130
 
 def parser() -> argparse.ArgumentParser:
     """Each command's `run(args)` measures, prints, and returns what --json writes."""
-    made = argparse.ArgumentParser(prog="python -m engine.bench", description=__doc__)
-    commands = made.add_subparsers(dest="command", required=True)
+    root = argparse.ArgumentParser(prog="python -m engine.bench", description=__doc__)
+    commands = root.add_subparsers(dest="command", required=True)
     replies.add_commands(commands)
     race.add_commands(commands)
     rows.add_commands(commands)
@@ -25,15 +25,16 @@ def parser() -> argparse.ArgumentParser:
     load.add_commands(commands)
     peers.add_commands(commands)
     quality.add_commands(commands)
-    return made
+    return root
 
 
 def _check_writable(path: Path) -> None:
-    """Before anything is measured: hours of figures shall not be lost on a folder that is not there. Raises EngineError."""
-    there = path.exists()
+    """Before anything is measured: hours of figures shall not be lost on a folder that is not there.
+    Raises EngineError."""
+    existed = path.exists()
     try:
         path.open("a", encoding="utf-8").close()
-        if not there:
+        if not existed:
             path.unlink()
     except OSError as error:
         raise EngineError(f"The figures cannot be written ({error}): name another file with --json.") from error

@@ -19,32 +19,36 @@ def draft_figures(rounds: Sequence[Round], plain_tok_s: float | None) -> dict[st
     mean_k: drafts a speculative round, over the same rounds as tau. plain_by_choice: the share of all rounds that were
     played plain because that was chosen (or asked for). drafters: by name. positions: by place in the reply. Both hold
     rounds, drafted, tested, accepted and acceptance = accepted / tested. predicted_speedup, measured_speedup: see
-    `foreseen`.
+    `auto_speedups`.
     """
     speculative = [r for r in rounds if r.kind is RoundKind.SPECULATIVE]
     names = sorted({r.drafter for r in speculative if r.num_drafted})
-    predicted, measured = foreseen(rounds, plain_tok_s)
+    predicted, measured = auto_speedups(rounds, plain_tok_s)
     return {
         "mean_k": ratio(sum(r.num_drafted for r in speculative), len(speculative)),
         "plain_by_choice": ratio(sum(r.kind is RoundKind.PLAIN for r in rounds), len(rounds)),
         "predicted_speedup": predicted,
         "measured_speedup": measured,
-        "drafters": {name: _counted([r for r in speculative if r.drafter == name], lambda _: True) for name in names},
-        "positions": {place(first): found for first in PLACES if (found := _behind(speculative, first))["tested"]},
+        "drafters": {
+            name: _count_drafts([r for r in speculative if r.drafter == name], lambda _: True) for name in names
+        },
+        "positions": {
+            place(first): figures for first in PLACES if (figures := _drafts_at(speculative, first))["tested"]
+        },
     }
 
 
-def foreseen(rounds: Iterable[Round], plain_tok_s: float | None) -> tuple[float | None, float | None]:
+def auto_speedups(rounds: Iterable[Round], plain_tok_s: float | None) -> tuple[float | None, float | None]:
     """Speed-up over plain decoding of the rounds that were chosen for it: (predicted, measured).
 
     The prediction is its mean over the time that these rounds took, which is what a ratio of sums measures. Rounds that
     were played to explore are left out: what was predicted is the best choice's speed-up, not theirs.
     """
-    chosen = [r for r in rounds if r.predicted_speedup is not None and r.num_drafted]
-    chosen = [r for r in chosen if r.k_reason is not KReason.EXPLORE]
-    total_s = sum(r.total_s for r in chosen)
-    predicted = ratio(sum((r.predicted_speedup or 0.0) * r.total_s for r in chosen), total_s)
-    tok_s = ratio(sum(len(r.tokens) for r in chosen), total_s)
+    auto_rounds = [r for r in rounds if r.predicted_speedup is not None and r.num_drafted]
+    auto_rounds = [r for r in auto_rounds if r.k_reason is not KReason.EXPLORE]
+    total_s = sum(r.total_s for r in auto_rounds)
+    predicted = ratio(sum((r.predicted_speedup or 0.0) * r.total_s for r in auto_rounds), total_s)
+    tok_s = ratio(sum(len(r.tokens) for r in auto_rounds), total_s)
     return predicted, None if tok_s is None or not plain_tok_s else tok_s / plain_tok_s
 
 
@@ -54,18 +58,18 @@ def place(first: int) -> str:
     return f"{first}-{later[0] - 1}" if later else f"{first}-"
 
 
-def _behind(rounds: Sequence[Round], first: int) -> dict[str, Any]:
-    return _counted(rounds, lambda decision: PLACES[bisect_right(PLACES, decision.position) - 1] == first)
+def _drafts_at(rounds: Sequence[Round], first: int) -> dict[str, Any]:
+    return _count_drafts(rounds, lambda decision: PLACES[bisect_right(PLACES, decision.position) - 1] == first)
 
 
-def _counted(rounds: Sequence[Round], counts: Callable[[TokenDecision], bool]) -> dict[str, Any]:
+def _count_drafts(rounds: Sequence[Round], is_counted: Callable[[TokenDecision], bool]) -> dict[str, Any]:
     """Of the drafts that count."""
-    drafts = [[d.outcome for d in r.decisions if counts(d)] for r in rounds]
-    outcomes = [outcome for found in drafts for outcome in found]
+    drafts = [[d.outcome for d in r.decisions if is_counted(d)] for r in rounds]
+    outcomes = [outcome for round_outcomes in drafts for outcome in round_outcomes]
     accepted = outcomes.count(Outcome.ACCEPTED)
     tested = accepted + outcomes.count(Outcome.REJECTED)
     return {
-        "rounds": sum(bool(found) for found in drafts), "drafted": len(outcomes), "tested": tested,
+        "rounds": sum(bool(round_outcomes) for round_outcomes in drafts), "drafted": len(outcomes), "tested": tested,
         "accepted": accepted, "acceptance": ratio(accepted, tested),
     }  # fmt: skip
 
@@ -89,10 +93,12 @@ def draft_table(groups: Mapping[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def acceptance(found: Mapping[str, Any] | None) -> str:
+def acceptance(figures: Mapping[str, Any] | None) -> str:
     """ "41/50 0.82", "-" where nothing was tested."""
     return (
-        "-" if not found or not found["tested"] else f"{found['accepted']}/{found['tested']} {found['acceptance']:.2f}"
+        "-"
+        if not figures or not figures["tested"]
+        else f"{figures['accepted']}/{figures['tested']} {figures['acceptance']:.2f}"
     )
 
 

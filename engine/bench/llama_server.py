@@ -24,7 +24,8 @@ from engine.config import EMBEDDED
 from engine.errors import EngineError
 
 NGRAM = ("--spec-type", "ngram-simple")
-"""Its simplest self-speculation (docs/speculative.md), with its own defaults: 12 tokens that match, drafts of up to 48."""
+"""Its simplest self-speculation (docs/speculative.md), with its own defaults: 12 tokens that match,
+drafts of up to 48."""
 
 NAMES = {"llama_cpp": (), "llama_cpp_ngram": NGRAM}
 
@@ -39,8 +40,8 @@ def peers(
     """A server for each of NAMES, until the stack closes; for those that are not there a sentence."""
     from engine.loading.default_model import default_model
 
-    found = program or (Path(path) if (path := shutil.which("llama-server")) else None)
-    if found is None:
+    server_program = program or (Path(path) if (path := shutil.which("llama-server")) else None)
+    if server_program is None:
         return [], dict.fromkeys(NAMES, "There is no llama-server on PATH: name it with --llama-server.")
     if target != EMBEDDED or device != "cpu":
         return [], dict.fromkeys(NAMES, "llama.cpp is compared on the default model and a CPU only.")
@@ -49,8 +50,8 @@ def peers(
     missing: dict[str, str] = {}
     for name, options in NAMES.items():
         try:
-            server = stack.enter_context(serving(found, gguf, threads, options))
-            note = " ".join([f"llama.cpp {version(found)}, --threads {threads}", *options])
+            server = stack.enter_context(run_server(server_program, gguf, threads, options))
+            note = " ".join([f"llama.cpp {version(server_program)}, --threads {threads}", *options])
             ready.append(Peer(name, note, server.play))
         except EngineError as error:
             missing[name] = str(error)
@@ -60,15 +61,15 @@ def peers(
 def version(program: Path) -> str:
     """What it says of itself, e.g. "11434 (a1b2c3d)"; "" if nothing."""
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
+        process = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    lines = [line for line in (done.stderr + done.stdout).splitlines() if line.startswith("version:")]
+    lines = [line for line in (process.stderr + process.stdout).splitlines() if line.startswith("version:")]
     return lines[0].removeprefix("version:").strip() if lines else ""
 
 
 @contextmanager
-def serving(program: Path, gguf: Path, threads: int, options: Sequence[str] = ()) -> Iterator[Server]:
+def run_server(program: Path, gguf: Path, threads: int, options: Sequence[str] = ()) -> Iterator[Server]:
     """The server, answering; ended on leaving, whatever happens. Raises EngineError when it does not come up."""
     port = _free_port()
     command = [
@@ -78,10 +79,10 @@ def serving(program: Path, gguf: Path, threads: int, options: Sequence[str] = ()
     with tempfile.TemporaryDirectory(prefix="greenlight-") as folder:
         log = Path(folder) / "log.txt"
         try:
-            with log.open("wb") as written:
+            with log.open("wb") as log_file:
                 # A session of its own: Ctrl-C is for us, and we end it.
                 process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=written, stderr=written, start_new_session=True
+                    command, stdin=subprocess.DEVNULL, stdout=log_file, stderr=log_file, start_new_session=True
                 )
         except OSError as error:
             raise EngineError(f"{program} cannot be started ({error.strerror or error}).") from error
@@ -136,14 +137,14 @@ class Server:
 
         Its clock: predicted_ms begins when the first token is there, so it is the time of all but the first.
         """
-        wanted = {
+        completion_request = {
             "prompt": job.ids, "n_predict": job.tokens, "temperature": 0.0, "ignore_eos": True, "cache_prompt": False,
             "seed": 0,
         }  # fmt: skip
         try:
-            status, answer = self._ask("POST", "/completion", wanted, REPLY_LIMIT_S)
+            status, answer = self._ask("POST", "/completion", completion_request, REPLY_LIMIT_S)
         except (OSError, http.client.HTTPException) as error:
-            raise EngineError(f"llama-server did not answer ({type(error).__name__}{self._gone()}).") from error
+            raise EngineError(f"llama-server did not answer ({type(error).__name__}{self._exit_reason()}).") from error
         try:
             if status != 200:
                 raise EngineError(f"llama-server refused a prompt: {answer['error']['message']}")
@@ -168,7 +169,7 @@ class Server:
         except ValueError:
             return response.status, None
 
-    def _gone(self) -> str:
+    def _exit_reason(self) -> str:
         """Why it has ended, if it has: its connections break a moment before."""
         try:
             self.process.wait(1.0)

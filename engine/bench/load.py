@@ -17,7 +17,7 @@ from engine.bench.options import (
     engine_of,
 )
 from engine.cli.options import tell
-from engine.cli.progress import Interruptible, marked, written
+from engine.cli.progress import Interruptible, format_duration, mark_partial
 from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.lab.conclusions import conclusion
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             for what, text in result.settings:
                 if what == "cut":
                     print(f"cut short: {text}")
-    return marked({"version": VERSION, "results": [to_json(result) for result in results]}, interruptible)
+    return mark_partial({"version": VERSION, "results": [to_json(result) for result in results]}, interruptible)
 
 
 def measure(engine: Engine, name: ExperimentName, repeats: int, drafter: str, report: Callable[[str], None]) -> Result:
@@ -64,8 +64,8 @@ def measure(engine: Engine, name: ExperimentName, repeats: int, drafter: str, re
     with LoadLab(engine).experiment(name, drafter=drafter, repeats=repeats) as reports:
         for event in reports:
             if isinstance(event, Step):
-                left = "" if event.left_s is None else f", {written(event.left_s)} left"
-                report(f"{name}: {event.done}/{event.total}{left}")
+                time_left = "" if event.left_s is None else f", {format_duration(event.left_s)} left"
+                report(f"{name}: {event.done}/{event.total}{time_left}")
             elif isinstance(event, Failed):
                 raise EngineError(event.message)
             else:

@@ -87,16 +87,17 @@ def run_pairs(
     ks: Sequence[int | None] = (),
     interruptible: Interruptible | None = None,
 ) -> list[PairRun]:
-    """All prompts, each once plain and once with each K of `ks` (the params' own if there are none); one run for each K.
+    """All prompts, each once plain and once with each K of `ks` (the params' own if there are
+    none); one run for each K.
 
     Which goes first alternates, and one prompt is played beforehand to warm up. All sides run without probes: the plain
     side is the whole baseline here. Prompts longer than the context are left out. Ctrl-C ends it with the runs so far,
     which `interruptible` then tells.
     """
     ks = ks or (params.num_speculative_tokens,)
-    lanes = [replace(params, probe_every=0, num_speculative_tokens=k) for k in (0, *ks)]
-    for lane in lanes:
-        warm_up = replace(lane, max_new_tokens=min(16, lane.max_new_tokens))
+    sides = [replace(params, probe_every=0, num_speculative_tokens=k) for k in (0, *ks)]
+    for side in sides:
+        warm_up = replace(side, max_new_tokens=min(16, side.max_new_tokens))
         reply(engine, BenchPrompt("", "Say hello, hello, hello."), warm_up)
     same_text = promises_same_text(params)
 
@@ -104,38 +105,38 @@ def run_pairs(
         plain, *others = replies
         return [PairRun(prompt, plain, spec, k, same_text) for k, spec in zip(ks, others, strict=True)]
 
-    played = _play(engine, prompts, lanes, lambda *found: _progress(runs_of(*found)), report, interruptible)
-    return [run for found in played for run in runs_of(*found)]
+    results = _play(engine, prompts, sides, lambda *result: _progress(runs_of(*result)), report, interruptible)
+    return [run for result in results for run in runs_of(*result)]
 
 
 def _play(
     engine: Engine,
     prompts: Sequence[BenchPrompt],
-    lanes: Sequence[DecodingParams],
-    told: Callable[[BenchPrompt, Sequence[BenchReply]], str],
+    sides: Sequence[DecodingParams],
+    describe: Callable[[BenchPrompt, Sequence[BenchReply]], str],
     report: Callable[[str], None],
     interruptible: Interruptible | None,
 ) -> list[tuple[BenchPrompt, list[BenchReply]]]:
-    """Each prompt through each lane, whose order is turned round from prompt to prompt; replies in the lanes' order.
+    """Each prompt through each side, whose order is turned round from prompt to prompt; replies in the sides' order.
 
-    told: what is said of a prompt when it has been played. Prompts longer than the context are left out, and Ctrl-C ends
-    it with those so far.
+    sides: parameters to play it with. describe: what is reported of a prompt that has been played. Prompts longer than
+    the context are left out, and Ctrl-C ends it with those so far.
     """
-    played: list[tuple[BenchPrompt, list[BenchReply]]] = []
+    results: list[tuple[BenchPrompt, list[BenchReply]]] = []
     pace = TimeLeft(len(prompts), report)
     with interruptible or Interruptible() as end:
         for n, prompt in enumerate(prompts, 1):
-            order = range(len(lanes)) if n % 2 else reversed(range(len(lanes)))
+            order = range(len(sides)) if n % 2 else reversed(range(len(sides)))
             try:
-                replies = {i: reply(engine, prompt, lanes[i]) for i in order}
+                replies = {i: reply(engine, prompt, sides[i]) for i in order}
             except ContextFull as error:
                 pace(n, f"left out: {error}")
                 continue
-            played.append((prompt, [replies[i] for i in range(len(lanes))]))
-            pace(n, f"{prompt.category}: {told(*played[-1])}")
+            results.append((prompt, [replies[i] for i in range(len(sides))]))
+            pace(n, f"{prompt.category}: {describe(*results[-1])}")
     if end.partial:
-        report(f"interrupted: the figures are about {len(played)} of {len(prompts)} prompts")
-    return played
+        report(f"interrupted: the figures are about {len(results)} of {len(prompts)} prompts")
+    return results
 
 
 def run_baselines(
@@ -147,44 +148,49 @@ def run_baselines(
 ) -> dict[str, Any]:
     """The live baseline (probes in the midst of speculation) against plain-only runs of the same replies.
 
-    Both are ratios of sums over all prompts; which of the two runs goes first alternates. Prompts longer than the context
-    are left out, and Ctrl-C ends it with those so far. Keys: live_tok_s, plain_tok_s, ratio (live over plain-only), probes
-    (with K = auto also the rounds played plain by choice), prompts.
+    Both are ratios of sums over all prompts; which of the two runs goes first alternates. Prompts longer than the
+    context are left out, and Ctrl-C ends it with those so far. Keys: live_tok_s, plain_tok_s, ratio (live over
+    plain-only), probes (with K = auto also the rounds played plain by choice), prompts.
     """
     plain = replace(params, num_speculative_tokens=0)
     reply(engine, BenchPrompt("", "Say hello, hello, hello."), replace(params, max_new_tokens=16))
 
-    def told(prompt: BenchPrompt, replies: Sequence[BenchReply]) -> str:
+    def describe_probes(prompt: BenchPrompt, replies: Sequence[BenchReply]) -> str:
         return f"{replies[0].summary.baseline.n} probes"
 
-    played = _play(engine, prompts, (params, plain), told, report, interruptible)
-    sides = {live: [replies[i].summary for _, replies in played] for i, live in enumerate((True, False))}
-    plain_rounds = {live: sum(s.rounds - s.spec_rounds for s in side) for live, side in sides.items()}
-    plain_s = {live: sum(s.plain_s for s in side) for live, side in sides.items()}
+    results = _play(engine, prompts, (params, plain), describe_probes, report, interruptible)
+    summaries = {live: [replies[i].summary for _, replies in results] for i, live in enumerate((True, False))}
+    plain_rounds = {
+        live: sum(s.rounds - s.spec_rounds for s in side_summaries) for live, side_summaries in summaries.items()
+    }
+    plain_s = {live: sum(s.plain_s for s in side_summaries) for live, side_summaries in summaries.items()}
     live_tok_s, plain_tok_s = (ratio(plain_rounds[live], plain_s[live]) for live in (True, False))
     return {
         "live_tok_s": live_tok_s,
         "plain_tok_s": plain_tok_s,
         "ratio": ratio(live_tok_s or 0.0, plain_tok_s or 0.0),
         "probes": plain_rounds[True],
-        "prompts": len(sides[True]),
+        "prompts": len(summaries[True]),
     }
 
 
 def _progress(runs: Sequence[PairRun]) -> str:
     plain = runs[0].plain
-    lanes = [f"K = {told_k(run.k)} {run.spec.summary.overall_tok_s or 0:.1f} tok/s{_compared(run)}" for run in runs]
-    return f"{len(plain.ids)} tokens, plain {plain.summary.overall_tok_s or 0:.1f} tok/s, {', '.join(lanes)}"
+    sides = [
+        f"K = {told_k(run.k)} {run.spec.summary.overall_tok_s or 0:.1f} tok/s{_text_comparison(run)}" for run in runs
+    ]
+    return f"{len(plain.ids)} tokens, plain {plain.summary.overall_tok_s or 0:.1f} tok/s, {', '.join(sides)}"
 
 
-def _compared(run: PairRun) -> str:
+def _text_comparison(run: PairRun) -> str:
     if not run.same_text:
         return ""
     return " same text" if run.first_difference is None else f" differs at token {run.first_difference}"
 
 
 def figures(runs: Sequence[PairRun]) -> dict[str, Any]:
-    """The figures of a group of runs. speedup: ratio of the speeds of decoding, whatever rounds the speculative side played.
+    """The figures of a group of runs. speedup: ratio of the speeds of decoding, whatever rounds the
+    speculative side played.
 
     identical: replies of the same text, None where that is not promised.
     """
@@ -217,12 +223,12 @@ def figures(runs: Sequence[PairRun]) -> dict[str, Any]:
 
 def report_of(runs: Sequence[PairRun]) -> dict[str, Any]:
     """`overall` and `categories` (see `figures`) and `drafts` by the same names, in the form that --json writes."""
-    groups = {c: found for c in CATEGORIES if (found := [run for run in runs if run.prompt.category == c])}
-    categories = {category: figures(found) for category, found in groups.items()}
+    groups = {c: group for c in CATEGORIES if (group := [run for run in runs if run.prompt.category == c])}
+    categories = {category: figures(group) for category, group in groups.items()}
     return {
         "overall": figures(runs),
         "categories": categories,
-        "drafts": {name: drafts_of(found) for name, found in [*groups.items(), ("overall", runs)]},
+        "drafts": {name: drafts_of(group) for name, group in [*groups.items(), ("overall", runs)]},
     }
 
 
@@ -255,7 +261,8 @@ def _cell(value: float | int | None) -> str:
 
 
 def margin(engine: Engine, run: PairRun, params: DecodingParams) -> float | None:
-    """Distance of the two best logits, plain, where the two replies part: how close the call was. None at the first token."""
+    """Distance of the two best logits, plain, where the two replies part: how close the call was. None
+    at the first token."""
     if not run.first_difference:
         return None
     plain = replace(params, num_speculative_tokens=0, max_new_tokens=run.first_difference + 1, detail=Detail.FULL)
@@ -265,5 +272,5 @@ def margin(engine: Engine, run: PairRun, params: DecodingParams) -> float | None
     return math.log(top[0].prob / top[1].prob) if len(top) > 1 else None
 
 
-def differing(runs: Iterable[PairRun]) -> list[PairRun]:
+def runs_that_differ(runs: Iterable[PairRun]) -> list[PairRun]:
     return [run for run in runs if run.first_difference is not None]

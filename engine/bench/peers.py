@@ -1,9 +1,9 @@
 """peers: the same prompts and token counts through Greenlight, transformers and llama.cpp, one after the other.
 
-What is compared is decoding after the first token, greedy. Each prompt is worth as many tokens as Greenlight's plain reply
-to it has (up to --max-new-tokens): a natural reply, not one driven on past its end. The others are asked for exactly so
-many, with their end tokens turned off; as they round numbers otherwise, their own reply might end a little earlier.
-A prompt for which some engine gives another number is left out for all.
+What is compared is decoding after the first token, greedy. Each prompt is worth as many tokens as Greenlight's plain
+reply to it has (up to --max-new-tokens): a natural reply, not one driven on past its end. The others are asked for
+exactly so many, with their end tokens turned off; as they round numbers otherwise, their own reply might end a little
+earlier. A prompt for which some engine gives another number is left out for all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from engine.bench.options import (
 from engine.bench.pairs import reply
 from engine.bench.turn import Job, Peer, PeerTurn
 from engine.cli.options import add_prompt_options, tell
-from engine.cli.progress import Interruptible, TimeLeft, marked
+from engine.cli.progress import Interruptible, TimeLeft, mark_partial
 from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, Message, told_k
 from engine.errors import ContextFull, EngineError
@@ -47,7 +47,8 @@ NAMES = (
 )
 
 REST_S = 0.3
-"""Pause before each turn. The threads of the one before look out for more work for a while, and would take our cores."""
+"""Pause before each turn. The threads of the one before look out for more work for a while, and
+would take our cores."""
 
 WARM_UP = BenchPrompt("", "Count from one to ten, and then once more from one to ten.")
 WARM_UP_TOKENS = 16
@@ -90,14 +91,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         report = report_of(race, [*ours, *theirs, *servers], missing | absent)
         report["settings"] = settings_of(args, engine, prompts=len(prompts))
     print(table(report))
-    return marked(report, interruptible)
+    return mark_partial(report, interruptible)
 
 
 def own_peers(engine: Engine, params: DecodingParams) -> list[Peer]:
-    def player(lane: DecodingParams) -> Callable[[Job], PeerTurn]:
+    def player(side: DecodingParams) -> Callable[[Job], PeerTurn]:
         def play(job: Job) -> PeerTurn:
-            found = reply(engine, job.prompt, replace(lane, max_new_tokens=job.tokens))
-            return PeerTurn(len(found.ids), found.decoded, found.summary.decode_s)
+            result = reply(engine, job.prompt, replace(side, max_new_tokens=job.tokens))
+            return PeerTurn(len(result.ids), result.decoded, result.summary.decode_s)
 
         return play
 
@@ -121,7 +122,8 @@ def run_race(
 ) -> PeerRace:
     """One prompt after the other, each through all peers in turn; who begins moves on by one.
 
-    Ctrl-C ends it with what there is, which `interruptible` then tells. A peer that fails leaves the race, the others go on.
+    Ctrl-C ends it with what there is, which `interruptible` then tells. A peer that fails leaves the
+    race, the others go on.
     """
     race, running = PeerRace([], {}), list(peers)
     warm_up = Job(WARM_UP, engine.encode([Message("user", WARM_UP.text)]), min(WARM_UP_TOKENS, params.max_new_tokens))
@@ -138,9 +140,9 @@ def run_race(
             first = n % max(1, len(running))
             turns = _turns([*running[first:], *running[:first]], job, race.failed, report, rest_s)
             running = [peer for peer in running if peer.name not in race.failed]
-            odd = [name for name, turn in turns.items() if turn.tokens != job.tokens]
-            if odd:
-                pace(n, f"left out: {', '.join(odd)} did not give {job.tokens} tokens")
+            mismatches = [name for name, turn in turns.items() if turn.tokens != job.tokens]
+            if mismatches:
+                pace(n, f"left out: {', '.join(mismatches)} did not give {job.tokens} tokens")
                 continue
             race.turns.append(turns)
             pace(n, f"{prompt.category}: {job.tokens} tokens")
@@ -152,11 +154,11 @@ def run_race(
 def natural_job(engine: Engine, prompt: BenchPrompt, params: DecodingParams) -> Job | None:
     """The prompt with the length of the plain reply to it; None where there is nothing to time."""
     try:
-        found = reply(engine, prompt, replace(params, num_speculative_tokens=0))
+        result = reply(engine, prompt, replace(params, num_speculative_tokens=0))
     except ContextFull:
         return None
     ids = engine.encode([Message("user", prompt.text)])
-    return Job(prompt, ids, len(found.ids)) if found.decoded else None
+    return Job(prompt, ids, len(result.ids)) if result.decoded else None
 
 
 def _turns(
@@ -175,7 +177,8 @@ def _turns(
 
 
 def report_of(race: PeerRace, peers: Sequence[Peer], missing: dict[str, str]) -> dict[str, Any]:
-    """tok_s: tokens / seconds, both summed over the prompts and both after the first token. missing: sentences by name."""
+    """tok_s: tokens / seconds, both summed over the prompts and both after the first token. missing:
+    sentences by name."""
     missing = missing | race.failed
     notes = {peer.name: peer.note for peer in peers}
     return {"rows": [_row(name, race.turns, notes.get(name, ""), missing.get(name, "")) for name in NAMES]}

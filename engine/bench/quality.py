@@ -48,7 +48,8 @@ ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Sums over tokens. kl: of the reference to the path, nats; loss: minus the log probability of the next token, nats."""
+    """Sums over tokens. kl: of the reference to the path, nats; loss: minus the log probability of the
+    next token, nats."""
 
     tokens: int = 0
     kl: float = 0.0
@@ -75,13 +76,13 @@ def compare(reference: Tensor, path: Tensor, following: Sequence[int]) -> Score:
     score = Score()
     for begin in range(0, len(following), ROWS):
         rows = slice(begin, begin + ROWS)
-        wanted, found = (F.log_softmax(logits[rows].double(), dim=-1) for logits in (reference, path))
+        reference_log_probs, log_probs = (F.log_softmax(logits[rows].double(), dim=-1) for logits in (reference, path))
         next_ids = torch.tensor(following[rows])
         score += Score(
             len(next_ids),
-            float((wanted.exp() * (wanted - found)).sum()),
-            int((wanted.argmax(-1) == found.argmax(-1)).sum()),
-            -float(found.gather(1, next_ids[:, None]).sum()),
+            float((reference_log_probs.exp() * (reference_log_probs - log_probs)).sum()),
+            int((reference_log_probs.argmax(-1) == log_probs.argmax(-1)).sum()),
+            -float(log_probs.gather(1, next_ids[:, None]).sum()),
         )
     return score
 
@@ -156,7 +157,8 @@ def _loaded(args: argparse.Namespace) -> tuple[dict[str, Loaded], dict[str, str]
 
 
 def _texts(loaded: Loaded, prompts: Sequence[BenchPrompt], tokens: int) -> Iterator[list[int]]:
-    """Each prompt in the chat template, cut to its share of the tokens, or filled up to it by the model's greedy reply."""
+    """Each prompt in the chat template, cut to its share of the tokens, or filled up to it by the
+    model's greedy reply."""
     model, tokenizer = Model(loaded.network, loaded.context_len), loaded.tokenizer
     share = min(-(-tokens // len(prompts)), loaded.context_len)
     for prompt in prompts:
@@ -188,9 +190,9 @@ def table(report: dict[str, Any]) -> str:
         lines.append(f"{name:8}{figures}  {kernel}")
     lines += [f"{name:8}not here: {reason}" for name, reason in report["unavailable"].items()]
     if (row := report["paths"].get(report["default"])) is not None:
-        kept = row["kl"] < LARGEST_KL and row["agreement"] > LEAST_AGREEMENT
+        passes = row["kl"] < LARGEST_KL and row["agreement"] > LEAST_AGREEMENT
         lines.append(
-            f"{report['default']} is what runs unasked: KL below {LARGEST_KL} and agreement above {LEAST_AGREEMENT:.0%} "
-            f"{'are kept' if kept else 'are NOT kept'}"
+            f"{report['default']} is what runs unasked: KL below {LARGEST_KL} and agreement above "
+            f"{LEAST_AGREEMENT:.0%} {'are kept' if passes else 'are NOT kept'}"
         )
     return "\n".join(lines)

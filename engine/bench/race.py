@@ -1,7 +1,7 @@
 """race: whether the lanes of a race show what plain and speculative decoding show alone.
 
-A race plays two replies by turns on one machine. Its speed-up should be the one that `speed` measures, and its plain lane
-no slower than plain decoding that has the machine to itself.
+A race plays two replies by turns on one machine. Its speed-up should be the one that `speed` measures, and its plain
+lane no slower than plain decoding that has the machine to itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from engine.bench.options import (
 )
 from engine.bench.pairs import BenchReply, reply, reply_of
 from engine.cli.options import add_prompt_options, tell
-from engine.cli.progress import Interruptible, TimeLeft, marked
+from engine.cli.progress import Interruptible, TimeLeft, mark_partial
 from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, Message
 from engine.errors import ContextFull
@@ -39,7 +39,8 @@ COLUMNS = {
     "plain_ratio": "plain lane",
     "spec_ratio": "spec. lane",
 }
-"""Figures of a prompt, and what a table calls them; the last two are a lane's tokens per second over the reply's alone."""
+"""Figures of a prompt, and what a table calls them; the last two are a lane's tokens per second over
+the reply's alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Trio:
     """The same prompt, seed and limits: as (plain, speculative) in a race, and so alone."""
 
     prompt: BenchPrompt
-    raced: tuple[BenchReply, BenchReply]
+    in_race: tuple[BenchReply, BenchReply]
     alone: tuple[BenchReply, BenchReply]
 
 
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         report = report_of(run_trios(engine, prompts, params, tell, interruptible))
         report["settings"] = settings_of(args, engine, prompts=len(prompts))
     print(table(report))
-    return marked(report, interruptible)
+    return mark_partial(report, interruptible)
 
 
 def run_trios(
@@ -83,7 +84,7 @@ def run_trios(
     """
     spec = replace(params, probe_every=0)
     plain = replace(spec, num_speculative_tokens=0)
-    asks: tuple[Callable[[BenchPrompt], tuple[BenchReply, ...]], ...] = (
+    players: tuple[Callable[[BenchPrompt], tuple[BenchReply, ...]], ...] = (
         lambda prompt: race(engine, prompt, spec),
         lambda prompt: (reply(engine, prompt, plain),),
         lambda prompt: (reply(engine, prompt, spec),),
@@ -91,23 +92,23 @@ def run_trios(
     race(
         engine, BenchPrompt("", "Say hello, hello, hello."), replace(spec, max_new_tokens=min(16, spec.max_new_tokens))
     )
-    found: list[Trio] = []
+    trios: list[Trio] = []
     pace = TimeLeft(len(prompts), report)
     with interruptible or Interruptible() as end:
         for n, prompt in enumerate(prompts, 1):
             try:
-                replies = {i % 3: asks[i % 3](prompt) for i in range(n, n + 3)}
+                replies = {i % 3: players[i % 3](prompt) for i in range(n, n + 3)}
             except ContextFull as error:
                 pace(n, f"left out: {error}")
                 continue
-            (raced_plain, raced_spec), [alone_plain], [alone_spec] = (replies[i] for i in range(3))
-            found.append(Trio(prompt, (raced_plain, raced_spec), (alone_plain, alone_spec)))
-            cells = figures(found[-1])
-            told = ", ".join(f"{head} {_cell(cells[name])}" for name, head in COLUMNS.items())
-            pace(n, f"{prompt.category}: {len(raced_plain.ids)} tokens, {told}")
+            (race_plain, race_spec), [alone_plain], [alone_spec] = (replies[i] for i in range(3))
+            trios.append(Trio(prompt, (race_plain, race_spec), (alone_plain, alone_spec)))
+            cells = figures(trios[-1])
+            cell_texts = ", ".join(f"{head} {_cell(cells[name])}" for name, head in COLUMNS.items())
+            pace(n, f"{prompt.category}: {len(race_plain.ids)} tokens, {cell_texts}")
     if end.partial:
-        report(f"interrupted: the figures are about {len(found)} of {len(prompts)} prompts")
-    return found
+        report(f"interrupted: the figures are about {len(trios)} of {len(prompts)} prompts")
+    return trios
 
 
 def race(engine: Engine, prompt: BenchPrompt, params: DecodingParams) -> tuple[BenchReply, BenchReply]:
@@ -118,31 +119,33 @@ def race(engine: Engine, prompt: BenchPrompt, params: DecodingParams) -> tuple[B
 
 def figures(trio: Trio) -> dict[str, float | None]:
     """One prompt's, by the names of COLUMNS; None where a reply has no second token, which leaves nothing to time."""
-    raced_plain, raced_spec = (lane.summary.overall_tok_s or 0.0 for lane in trio.raced)
-    alone_plain, alone_spec = (lane.summary.overall_tok_s or 0.0 for lane in trio.alone)
-    race_speedup, alone_speedup = ratio(raced_spec, raced_plain), ratio(alone_spec, alone_plain)
+    race_plain, race_spec = (reply_.summary.overall_tok_s or 0.0 for reply_ in trio.in_race)
+    alone_plain, alone_spec = (reply_.summary.overall_tok_s or 0.0 for reply_ in trio.alone)
+    race_speedup, alone_speedup = ratio(race_spec, race_plain), ratio(alone_spec, alone_plain)
     return {
         "race_speedup": race_speedup,
         "alone_speedup": alone_speedup,
         "speedup_ratio": ratio(race_speedup or 0.0, alone_speedup or 0.0),
-        "plain_ratio": ratio(raced_plain, alone_plain),
-        "spec_ratio": ratio(raced_spec, alone_spec),
+        "plain_ratio": ratio(race_plain, alone_plain),
+        "spec_ratio": ratio(race_spec, alone_spec),
     }
 
 
 def report_of(trios: Sequence[Trio]) -> dict[str, Any]:
-    """`prompts`: the figures of each. `overall`: their geometric means over the prompts that have all of them, how many these
-    are, on how many the speed-ups differ by at most 10 %, and the plain lane's speed by at most 3 %."""
+    """`prompts`: the figures of each. `overall`: their geometric means over the prompts that have all of them, how many
+    these are, on how many the speed-ups differ by at most 10 %, and the plain lane's speed by at most 3 %."""
     rows: list[dict[str, Any]] = [
         {"category": t.prompt.category, "prompt": t.prompt.text[:80], **figures(t)} for t in trios
     ]
-    timed = [row for row in rows if all(row[name] for name in COLUMNS)]
-    means = {name: statistics.geometric_mean(row[name] for row in timed) if timed else None for name in COLUMNS}
-    near = {
-        "speedup_within_10": sum(abs(row["speedup_ratio"] - 1.0) <= 0.1 for row in timed),
-        "plain_within_3": sum(abs(row["plain_ratio"] - 1.0) <= 0.03 for row in timed),
+    timed_rows = [row for row in rows if all(row[name] for name in COLUMNS)]
+    means = {
+        name: statistics.geometric_mean(row[name] for row in timed_rows) if timed_rows else None for name in COLUMNS
     }
-    return {"overall": {**means, "prompts": len(timed), **near}, "prompts": rows}
+    counts = {
+        "speedup_within_10": sum(abs(row["speedup_ratio"] - 1.0) <= 0.1 for row in timed_rows),
+        "plain_within_3": sum(abs(row["plain_ratio"] - 1.0) <= 0.03 for row in timed_rows),
+    }
+    return {"overall": {**means, "prompts": len(timed_rows), **counts}, "prompts": rows}
 
 
 def table(report: dict[str, Any]) -> str:

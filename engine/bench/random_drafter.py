@@ -39,10 +39,10 @@ class RandomDrafter:
     ) -> Proposal:
         """As many as the real drafter proposes, k where it has nothing, with its confidences."""
         real = self._real.propose(option, context, k, should_continue)
-        draw = random.Random(self._seed * 1_000_003 + len(context.ids))
+        rng = random.Random(self._seed * 1_000_003 + len(context.ids))
         count = len(real.token_ids) or k
-        drawn = tuple(draw.randrange(self._vocab_size) for _ in range(count))
-        return Proposal(drawn, confidences=real.confidences)
+        token_ids = tuple(rng.randrange(self._vocab_size) for _ in range(count))
+        return Proposal(token_ids, confidences=real.confidences)
 
 
 class RandomDraftsEngine(Engine):
@@ -54,4 +54,4 @@ class RandomDraftsEngine(Engine):
 
     def _drafter(self, job: ReplyJob) -> Drafter | None:
         real = super()._drafter(job)
-        return real and RandomDrafter(real, self._in_use().pair.target.tokenizer.vocab_size, self._seed)
+        return real and RandomDrafter(real, self._pair_in_use().pair.target.tokenizer.vocab_size, self._seed)

@@ -18,17 +18,17 @@ from engine.bench.options import (
 )
 from engine.bench.pairs import (
     PairRun,
-    differing,
     margin,
     promises_same_text,
     report_of,
     run_baselines,
     run_pairs,
+    runs_that_differ,
     table,
 )
 from engine.bench.round_costs import cost_table, costs_of, sampling_share
 from engine.cli.options import add_prompt_options, tell
-from engine.cli.progress import Interruptible, marked
+from engine.cli.progress import Interruptible, mark_partial
 from engine.config import DecodingParams, told_k
 from engine.errors import EngineError
 from engine.serving.engine import Engine
@@ -58,15 +58,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     `partial` is there and true after Ctrl-C. Raises EngineError.
     """
     prompts = prompts_of(args)
-    lanes = [params_of(args, k) for k in args.k]
-    if args.command == "lossless" and not promises_same_text(lanes[0]):
+    sides = [params_of(args, k) for k in args.k]
+    if args.command == "lossless" and not promises_same_text(sides[0]):
         raise EngineError(
             "Above temperature 0 the rejection rule promises the same distribution, not the same text: "
             "choose --rule shared_noise, or --temperature 0."
         )
     interruptible = Interruptible()
     with engine_of(args) as engine:
-        runs = run_pairs(engine, prompts, lanes[0], tell, args.k, interruptible)
+        runs = run_pairs(engine, prompts, sides[0], tell, args.k, interruptible)
         report = _report(runs, args.profile)
         report["settings"] = settings_of(args, engine, prompts=len(prompts))
         if len(args.k) > 1:
@@ -75,8 +75,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             }
         _print(report, args)
         if args.command == "lossless":
-            report["differences"] = _differences(report, engine, runs, lanes[0], interruptible)
-    return marked(report, interruptible)
+            report["differences"] = _differences(report, engine, runs, sides[0], interruptible)
+    return mark_partial(report, interruptible)
 
 
 def _report(runs: Sequence[PairRun], profile: bool) -> dict[str, Any]:
@@ -104,11 +104,11 @@ def _differences(
     for k, part in report.get("by_k", {}).items():
         print(f"K = {k}: identical: {part['overall']['identical']} of {part['overall']['prompts']}")
     print(f"identical: {report['overall']['identical']} of {report['overall']['prompts']}", flush=True)
-    found: list[dict[str, Any]] = []
+    differences: list[dict[str, Any]] = []
     with interruptible:
-        for run in differing(runs):
-            found.append(_difference(engine, run, params))
-    return found
+        for run in runs_that_differ(runs):
+            differences.append(_difference(engine, run, params))
+    return differences
 
 
 def _difference(engine: Engine, run: PairRun, params: DecodingParams) -> dict[str, Any]:
@@ -128,4 +128,4 @@ def run_baseline(args: argparse.Namespace) -> dict[str, Any]:
         report["settings"] = settings_of(args, engine)
     live, plain, ratio = (report[key] or 0.0 for key in ("live_tok_s", "plain_tok_s", "ratio"))
     print(f"live {live:.2f} tok/s ({report['probes']} probes), plain-only {plain:.2f} tok/s, ratio {ratio:.3f}")
-    return marked(report, interruptible)
+    return mark_partial(report, interruptible)

@@ -103,7 +103,7 @@ def measure(model: Model, repeats: int, buffer: int, report: Callable[[str], Non
         )  # the readers' threads settle meanwhile
         if cycle >= 0:
             pace(cycle + 1, "cycles")
-    return Samples({cell: found[1:] for cell, found in forwards.items()}, reads[1:], buffer)
+    return Samples({cell: seconds[1:] for cell, seconds in forwards.items()}, reads[1:], buffer)
 
 
 def report_of(samples: Samples, weight_bytes: int) -> dict[str, Any]:

@@ -51,19 +51,19 @@ def peers(
     k = LOOKUP_TOKENS if k is None else k
     try:
         folder = find(target, offline, silent).folder
-        library = stack.enter_context(running(folder, device, threads))
+        library = stack.enter_context(run_library(folder, device, threads))
         note = f"transformers {library.ask('version')}, sdpa"
         for dtype in DTYPES:
             library.ask("load", dtype)
-        found = [Peer(name, f"{note}, {dtype}", partial(library.play, dtype)) for dtype, name in DTYPES.items()]
+        dtype_peers = [Peer(name, f"{note}, {dtype}", partial(library.play, dtype)) for dtype, name in DTYPES.items()]
         if k == 0:
-            return found, {LOOKUP: "There is nothing to look up with K = 0: choose another --k."}
+            return dtype_peers, {LOOKUP: "There is nothing to look up with K = 0: choose another --k."}
         tell("transformers: finding out which number format is quicker at prompt lookup")
         dtype = library.ask("quicker", k)
     except EngineError as error:
         return [], dict.fromkeys([*DTYPES.values(), LOOKUP], str(error))
     lookup = f"{note}, prompt_lookup_num_tokens = {k}, {dtype} (the quicker of the two here)"
-    return [*found, Peer(LOOKUP, lookup, partial(library.play, dtype, lookup=k))], {}
+    return [*dtype_peers, Peer(LOOKUP, lookup, partial(library.play, dtype, lookup=k))], {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Library:
 
 
 @contextmanager
-def running(folder: Path, device: str, threads: int) -> Iterator[Library]:
+def run_library(folder: Path, device: str, threads: int) -> Iterator[Library]:
     """The process, ended on leaving."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -160,23 +160,24 @@ def load(folder: Path, dtype: str, device: str) -> Any:
 
 
 class Arrivals:
-    """A streamer in the sense of `generate`: notes how many tokens came when. The first that it is given is the prompt."""
+    """A streamer in the sense of `generate`: notes how many tokens came when. The first that it is
+    given is the prompt."""
 
     def __init__(self) -> None:
-        self._seen: list[tuple[int, float]] = []
+        self._arrivals: list[tuple[int, float]] = []
 
     def put(self, ids: Tensor) -> None:
         """On the CPU, so the device is done with them."""
-        self._seen.append((ids.numel(), perf_counter()))
+        self._arrivals.append((ids.numel(), perf_counter()))
 
     def end(self) -> None:
         pass
 
     def turn(self) -> PeerTurn:
         """Timed from the first arrival to the last. The first holds one token, under prompt lookup perhaps more."""
-        (first, begin_s), *rest = self._seen[1:]
-        decoded = sum(count for count, _ in rest)
-        return PeerTurn(first + decoded, decoded, self._seen[-1][1] - begin_s)
+        (first, begin_s), *later = self._arrivals[1:]
+        decoded = sum(count for count, _ in later)
+        return PeerTurn(first + decoded, decoded, self._arrivals[-1][1] - begin_s)
 
 
 def play(model: Any, job: Job, lookup: int | None = None) -> PeerTurn:

@@ -17,7 +17,9 @@ class TimeLeft:
 
     def __call__(self, done: int, text: str) -> None:
         left_s = (self._clock() - self._begin_s) / done * (self._total - done)
-        self._report(f"{done}/{self._total} {text}" + (f", {written(left_s)} left" if done < self._total else ""))
+        self._report(
+            f"{done}/{self._total} {text}" + (f", {format_duration(left_s)} left" if done < self._total else "")
+        )
 
 
 class Interruptible:
@@ -37,7 +39,7 @@ class Interruptible:
         return interrupted
 
 
-def marked(report: dict[str, Any], interruptible: Interruptible) -> dict[str, Any]:
+def mark_partial(report: dict[str, Any], interruptible: Interruptible) -> dict[str, Any]:
     """The report, with `partial` where it was interrupted; printed last, so that nobody overlooks it."""
     if not interruptible.partial:
         return report
@@ -45,7 +47,7 @@ def marked(report: dict[str, Any], interruptible: Interruptible) -> dict[str, An
     return report | {"partial": True}
 
 
-def written(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """ "about 40 s", "about 12 min", "about 2.5 h"."""
     if seconds < 90:
         return f"about {max(1, round(seconds))} s"

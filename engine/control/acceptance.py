@@ -29,42 +29,45 @@ FAR = 0.005
 
 
 class ByPosition:
-    """Faded counts of tested and accepted drafts, by kind of offer and draft position."""
+    """Faded counts of tested and accepted drafts, by kind of option and draft position."""
 
     def __init__(self, priors: Mapping[str, Sequence[float]]) -> None:
         self._priors = {kind: tuple(prior) for kind, prior in priors.items() if prior}
         self._counts: dict[str, list[tuple[float, float]]] = {}
 
     def rates(self, kind: str, k: int) -> list[float]:
-        """For the first of k drafts, at least one: up to where it is not likely that all stand. A position's own prior is what the one before it has come to, by the ratio of their first priors:
-        so what is learnt at the tested positions carries over to those that are not."""
+        """For the first of k drafts, at least one: up to where it is not likely that all stand.
+
+        A position's own prior is what the one before it has come to, by the ratio of their first priors: so what is
+        learnt at the tested positions carries over to those that are not.
+        """
         priors = self._priors.get(kind, (UNKNOWN,))
         counts = self._counts.get(kind, [])
         rates: list[float] = []
         rate = before = chance = 1.0
         for i in range(k):
-            own = priors[i] if i < len(priors) else before
-            prior = rate * own / max(before, 1e-3) if i else own
+            first_prior = priors[i] if i < len(priors) else before
+            prior = rate * first_prior / max(before, 1e-3) if i else first_prior
             tested, accepted = counts[i] if i < len(counts) else (0.0, 0.0)
             belief = max(BELIEF * (1.0 - (1.0 - MEMORY) * tested), LEAST_BELIEF)  # it fades as an early test would
-            rate, before = min((accepted + belief * min(prior, HIGHEST)) / (tested + belief), HIGHEST), own
+            rate, before = min((accepted + belief * min(prior, HIGHEST)) / (tested + belief), HIGHEST), first_prior
             rates.append(rate)
             chance *= rate
             if chance < FAR:
                 break
         return rates
 
-    def add(self, kind: str, stood: Sequence[bool]) -> None:
+    def add(self, kind: str, outcomes: Sequence[bool]) -> None:
         """The tested drafts of one round, in order."""
         counts = self._counts.setdefault(kind, [])
-        counts += [(0.0, 0.0)] * (len(stood) - len(counts))
-        for i, one in enumerate(stood):
+        counts += [(0.0, 0.0)] * (len(outcomes) - len(counts))
+        for i, accepts in enumerate(outcomes):
             tested, accepted = counts[i]
-            counts[i] = (MEMORY * tested + 1.0, MEMORY * accepted + one)
+            counts[i] = (MEMORY * tested + 1.0, MEMORY * accepted + accepts)
 
 
 class ByConfidence:
-    """Faded counts of expected and accepted drafts, by kind of offer and a bin of confidence.
+    """Faded counts of expected and accepted drafts, by kind of option and a bin of confidence.
 
     A head trained on soft targets is right about as often as it says, at temperature 0 too: that is where this starts.
     """
@@ -77,12 +80,12 @@ class ByConfidence:
         expected, accepted = self._counts.get((kind, _bin(confidence)), (0.0, 0.0))
         return min(confidence * (accepted + BELIEF) / (expected + BELIEF), HIGHEST)
 
-    def add(self, kind: str, confidences: Sequence[float], stood: Sequence[bool]) -> None:
+    def add(self, kind: str, confidences: Sequence[float], outcomes: Sequence[bool]) -> None:
         """The tested drafts of one round, and what their drafter thought of them."""
-        for confidence, one in zip(confidences, stood, strict=False):
+        for confidence, accepts in zip(confidences, outcomes, strict=False):
             key = (kind, _bin(confidence))
             expected, accepted = self._counts.get(key, (0.0, 0.0))
-            self._counts[key] = (MEMORY * expected + confidence, MEMORY * accepted + one)
+            self._counts[key] = (MEMORY * expected + confidence, MEMORY * accepted + accepts)
 
 
 def _bin(confidence: float) -> int:
@@ -90,5 +93,6 @@ def _bin(confidence: float) -> int:
 
 
 def reach(rates: Sequence[float]) -> list[float]:
-    """Chances that the first, the first two, ... drafts all stand; their sum is the expected number of accepted ones."""
+    """Chances that the first, the first two, ... drafts all stand; their sum is the expected number
+    of accepted ones."""
     return list(accumulate(rates, mul))

@@ -30,7 +30,7 @@ class Profile:
     """What the engine measured before the first request, in seconds; all of it may be missing.
 
     rows_s: (rows, the target's pass and the rest of a round at that many rows), ascending, 1 first. draft_s: (drafter,
-    one draft). acceptance: (kind of offer, chance by draft position that a draft stands if it is tested).
+    one draft). acceptance: (kind of option, chance by draft position that a draft stands if it is tested).
     """
 
     rows_s: tuple[tuple[int, float], ...] = ()
@@ -57,11 +57,11 @@ class LinearFit:
         return max(self._scale * expected + self._extra * unit, 0.05 * self._scale * expected)
 
     def add(self, expected: float, unit: float, seconds: float) -> None:
-        known = self.seconds(expected, unit)
-        if seconds < known / OUTLIER:
+        predicted = self.seconds(expected, unit)
+        if seconds < predicted / OUTLIER:
             self._begin(max(seconds / expected, 1e-6))
             return
-        y, z = min(seconds, known * OUTLIER) / expected, unit / expected
+        y, z = min(seconds, predicted * OUTLIER) / expected, unit / expected
         self._xx = FADE * self._xx + 1.0
         self._xz = FADE * self._xz + z
         self._zz = FADE * self._zz + z * z
@@ -122,13 +122,14 @@ class RoundLatency:
         return max(self._drafts_s.get(drafter, DRAFT_SHARE * plain), 0.002 * plain)
 
 
-def _shape(known: Sequence[tuple[int, float]]) -> list[float]:
-    """Seconds at 1, 2, ... MAX_K + 1 rows, along straight lines between the measured numbers of rows and beyond the last."""
-    if len(known) == 1:
-        known = (known[0], (known[0][0] + 1, known[0][1] * (1.0 + ROW_SHARE)))
-    found: list[float] = []
+def _shape(rows_s: Sequence[tuple[int, float]]) -> list[float]:
+    """Seconds at 1, 2, ... MAX_K + 1 rows, along straight lines between the measured numbers of
+    rows and beyond the last."""
+    if len(rows_s) == 1:
+        rows_s = (rows_s[0], (rows_s[0][0] + 1, rows_s[0][1] * (1.0 + ROW_SHARE)))
+    times: list[float] = []
     for rows in range(1, MAX_K + 2):
-        above = next((i for i, (count, _) in enumerate(known) if count >= rows), len(known) - 1)
-        (left, left_s), (right, right_s) = known[max(0, above - 1)], known[max(1, above)]
-        found.append(left_s + (right_s - left_s) * (rows - left) / (right - left))
-    return found
+        i = next((i for i, (count, _) in enumerate(rows_s) if count >= rows), len(rows_s) - 1)
+        (below, below_s), (above, above_s) = rows_s[max(0, i - 1)], rows_s[max(1, i)]
+        times.append(below_s + (above_s - below_s) * (rows - below) / (above - below))
+    return times

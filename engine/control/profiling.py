@@ -15,14 +15,15 @@ from engine.networks.model import Model, Request
 from engine.rng import KeyedRng
 
 CONTEXT, SHORT_CONTEXT = 256, 16
-"""Tokens in the cache while passes are timed: as in a usual conversation, since each row of a pass looks back over them;
-few where reading more would hold up the start."""
+"""Tokens in the cache while passes are timed: as in a usual conversation, since each row of a pass looks back over
+them; few where reading more would hold up the start."""
 
 QUICK_S = 0.02
 """A plain pass that takes no longer can be had behind a usual context."""
 
 WIDTHS = (4, 2, 3, 8, 5, 6, 7, 9, 12, MAX_K + 1)
-"""Rows of the timed passes besides the plain one, the most telling first: on a slow machine the last ones are left out."""
+"""Rows of the timed passes besides the plain one, the most telling first: on a slow machine the
+last ones are left out."""
 
 SWEEPS = 4
 DRAFTS = 4
@@ -41,32 +42,32 @@ def warm_up(model: Model) -> None:
 
 
 def measure(
-    target: Model, drafters: Sequence[Drafter], known_s: Sequence[tuple[str, float]] = (), limit_s: float = LIMIT_S
+    target: Model, drafters: Sequence[Drafter], draft_s: Sequence[tuple[str, float]] = (), limit_s: float = LIMIT_S
 ) -> Profile:
-    """Times passes of the target and drafts of each drafter. known_s: seconds per draft of those that need no timing.
+    """Times passes of the target and drafts of each drafter. draft_s: seconds per draft of those that need no timing.
 
     In several sweeps, of which the least time of each counts: whatever else the machine does only adds to some of them.
     """
     cache = KVCache()
-    near = _pass(target, cache, SHORT_CONTEXT, 1)
-    near()
-    context = CONTEXT if _seconds(near) <= QUICK_S else SHORT_CONTEXT
-    context = max(1, min(context, target.context_len - MAX_K - 1))
-    must: dict[Key, Callable[[], None]] = {1: _pass(target, cache, context, 1)}
-    must |= {drafter.name: _drafts(target, drafter) for drafter in drafters}
-    runs = must | {rows: _pass(target, cache, context, rows) for rows in WIDTHS}
-    for run in must.values():
+    plain_pass = _pass(target, cache, SHORT_CONTEXT, 1)
+    plain_pass()
+    context_len = CONTEXT if _seconds(plain_pass) <= QUICK_S else SHORT_CONTEXT
+    context_len = max(1, min(context_len, target.context_len - MAX_K - 1))
+    required: dict[Key, Callable[[], None]] = {1: _pass(target, cache, context_len, 1)}
+    required |= {drafter.name: _drafts(target, drafter) for drafter in drafters}
+    runs = required | {rows: _pass(target, cache, context_len, rows) for rows in WIDTHS}
+    for run in required.values():
         run()  # reads what comes before
     least: dict[Key, float] = {}
     deadline = perf_counter() + limit_s
     for _ in range(SWEEPS):
         for key, run in runs.items():
-            if perf_counter() > deadline and (key in least or key not in must):
+            if perf_counter() > deadline and (key in least or key not in required):
                 continue
             least[key] = min(_seconds(run), least.get(key, math.inf))
     rows_s = sorted((key, seconds) for key, seconds in least.items() if isinstance(key, int))
     drafts_s = [(key, seconds / DRAFTS) for key, seconds in least.items() if isinstance(key, str)]
-    return Profile(_rising(rows_s), (*known_s, *drafts_s))
+    return Profile(_rising(rows_s), (*draft_s, *drafts_s))
 
 
 def _rising(rows_s: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:

@@ -1,4 +1,5 @@
-"""Two drafters at once: one that copies where it can, and one that always has a guess. Who plays, the controller chooses."""
+"""Two drafters at once: one that copies where it can, and one that always has a guess. The controller
+chooses between them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from engine.drafters.protocol import DraftContext, Drafter, DraftOption, Proposa
 
 
 class CombinedDrafter:
-    """Offers what both offer, and passes on what is chosen."""
+    """The options of both; a proposal by the drafter whose option it is."""
 
     name = "both"
     context_len: int | None = None
@@ -26,6 +27,6 @@ class CombinedDrafter:
     def propose(
         self, option: DraftOption, context: DraftContext, k: int, should_continue: ShouldContinue = always
     ) -> Proposal:
-        """`ngram.propose` for its offers, `head.propose` for all others."""
+        """`ngram.propose` for its options, `head.propose` for all others."""
         drafter = self._ngram if option.drafter == self._ngram.name else self._head
         return drafter.propose(option, context, k, should_continue)

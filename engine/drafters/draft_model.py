@@ -32,40 +32,40 @@ class DraftModelDrafter:
         self._model = model
         self._cache = cache
         self._vocab_size = model.vocab_size if vocab_size is None else vocab_size
-        self._looked_at = 0  # so many ids are known to be the model's own
+        self._num_checked = 0  # so many ids are known to be the model's own
         self.context_len: int | None = model.context_len
 
     def options(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         """Nothing any more once the text holds an id that the model does not have."""
         if self._vocab_size > self._model.vocab_size:
-            if max(ids[self._looked_at :], default=0) >= self._model.vocab_size:
+            if max(ids[self._num_checked :], default=0) >= self._model.vocab_size:
                 return ()
-            self._looked_at = max(self._looked_at, len(ids))
+            self._num_checked = max(self._num_checked, len(ids))
         return (DraftOption(self.name, self.name),)
 
     def propose(
         self, option: DraftOption, context: DraftContext, k: int, should_continue: ShouldContinue = always
     ) -> Proposal:
-        text, rng = list(context.ids), context.rng
-        rows: list[Tensor] = []
-        raw: list[Tensor] = []
+        ids, rng = list(context.ids), context.rng
+        prob_rows: list[Tensor] = []
+        raw_logits: list[Tensor] = []
         confidences: tuple[float, ...] = ()
-        while len(rows) < k and (not rows or should_continue(confidences)):
-            [logits] = self._model.forward([Request(text, 1, self._cache)])
-            logits = _over(logits, self._vocab_size)
-            probs = probabilities(logits, text, context.prompt_len, context.sampling, rng.native)
-            text.append(rng.draw(probs[0], len(text), Purpose.DRAFT))
-            rows.append(probs)
-            raw.append(logits[0])
+        while len(prob_rows) < k and (not prob_rows or should_continue(confidences)):
+            [logits] = self._model.forward([Request(ids, 1, self._cache)])
+            logits = _resize_vocab(logits, self._vocab_size)
+            probs = probabilities(logits, ids, context.prompt_len, context.sampling, rng.native)
+            ids.append(rng.draw(probs[0], len(ids), Purpose.DRAFT))
+            prob_rows.append(probs)
+            raw_logits.append(logits[0])
             confidences += (likeliest(logits[0])[1],)
-        if not rows:
+        if not prob_rows:
             return Proposal()
-        drafts = tuple(text[len(context.ids) :])
-        return Proposal(drafts, torch.cat(rows), raw, confidences, drafts)
+        drafts = tuple(ids[len(context.ids) :])
+        return Proposal(drafts, torch.cat(prob_rows), raw_logits, confidences, drafts)
 
 
-def _over(logits: Tensor, vocab_size: int) -> Tensor:
-    """[n, the model's ids] -> [n, vocab_size]: what the target does not have is cut off, what the model does not have has no
-    chance."""
+def _resize_vocab(logits: Tensor, vocab_size: int) -> Tensor:
+    """[n, the model's ids] -> [n, vocab_size]: what the target does not have is cut off, what the model does not
+    have has no chance."""
     missing = vocab_size - logits.shape[1]
     return F.pad(logits, (0, missing), value=float("-inf")) if missing else logits  # pad by less than nothing cuts

@@ -48,13 +48,13 @@ class HeadDrafter:
         params, features = context.sampling, context.features
         if k == 0 or features is None or (params.logit_bias and _all_banned(self._ids.tolist(), params)):
             return Proposal()
-        head, text = self._head, list(context.ids)
-        state = self._catch_up(text, features)
-        rows: list[Tensor] = []
-        raw: list[Tensor] = []
+        head, ids = self._head, list(context.ids)
+        state = self._catch_up(ids, features)
+        prob_rows: list[Tensor] = []
+        raw_logits: list[Tensor] = []
         confidences: list[float] = []
         entries: list[int] = []
-        greedy = params.greedy and not _looks_at_ids(params)
+        greedy = params.greedy and not _depends_on_ids(params)
         for i in range(k):
             logits = head.logits(state)
             likeliest, confidence = head.choice(logits)
@@ -65,16 +65,18 @@ class HeadDrafter:
             if greedy:  # a point mass on the likeliest: `probabilities` would say so, too
                 entries.append(likeliest)
             else:
-                rows.append(self._row(logits, text, context))
-                entries.append(context.rng.draw(rows[-1], len(text), Purpose.DRAFT, self._ids))
-            text.append(int(self._ids[entries[-1]]))
-            raw.append(logits[0])
+                prob_rows.append(self._row(logits, ids, context))
+                entries.append(context.rng.draw(prob_rows[-1], len(ids), Purpose.DRAFT, self._ids))
+            ids.append(int(self._ids[entries[-1]]))
+            raw_logits.append(logits[0])
             confidences.append(confidence)
             if i + 1 == k or not should_continue(tuple(confidences)):
                 break
-            state = head.run(_ids_tensor(text[-1:]), head.next_input(state), len(text) - 2, self._cache)
-        drafts = tuple(text[len(context.ids) :])
-        return Proposal(drafts, None if greedy else rows, raw, tuple(confidences), tuple(entries), self._head.ids)
+            state = head.run(_ids_tensor(ids[-1:]), head.next_input(state), len(ids) - 2, self._cache)
+        drafts = tuple(ids[len(context.ids) :])
+        return Proposal(
+            drafts, None if greedy else prob_rows, raw_logits, tuple(confidences), tuple(entries), self._head.ids
+        )
 
     def _catch_up(self, ids: list[int], features: Tensor) -> Tensor:
         """Make the entries that are missing, all of them from features. Returns the last one's state, [1, hidden]."""
@@ -84,10 +86,10 @@ class HeadDrafter:
         tokens = _ids_tensor(ids[begin + 1 :])
         state = torch.empty(0)
         while begin < end:
-            left = end - begin
-            count = left if left <= TOGETHER else min(PREFILL_CHUNK, left - 1)
-            joined = head.join(features[begin : begin + count])
-            state = head.run(tokens[:count], joined, begin, cache, keys_only=count < left)
+            entries_left = end - begin
+            count = entries_left if entries_left <= TOGETHER else min(PREFILL_CHUNK, entries_left - 1)
+            inputs = head.join(features[begin : begin + count])
+            state = head.run(tokens[:count], inputs, begin, cache, keys_only=count < entries_left)
             tokens, begin = tokens[count:], begin + count
         cache.ids[:] = ids
         return state[-1:]
@@ -95,15 +97,15 @@ class HeadDrafter:
     def _row(self, logits: Tensor, text: list[int], context: DraftContext) -> Tensor:
         """The distribution over the draft vocabulary, of what may be drafted under the request's settings."""
         settings = (context.prompt_len, context.sampling, context.rng.native)
-        if _looks_at_ids(context.sampling):
-            return probabilities(self._spread(logits), text, *settings)[0][self._head.ids]
+        if _depends_on_ids(context.sampling):
+            return probabilities(self._scatter(logits), text, *settings)[0][self._head.ids]
         return probabilities(logits, text, *settings)[0]
 
-    def _spread(self, logits: Tensor) -> Tensor:
+    def _scatter(self, logits: Tensor) -> Tensor:
         """[n, draft vocabulary] -> [n, V]; what the head cannot draft has no chance."""
-        spread = torch.full((len(logits), self._vocab_size), float("-inf"))
-        spread[:, self._head.ids] = logits
-        return spread
+        logits_over_target = torch.full((len(logits), self._vocab_size), float("-inf"))
+        logits_over_target[:, self._head.ids] = logits
+        return logits_over_target
 
 
 def _ids_tensor(ids: Sequence[int]) -> Tensor:
@@ -111,7 +113,7 @@ def _ids_tensor(ids: Sequence[int]) -> Tensor:
     return torch.from_numpy(np.array(ids, np.int64))
 
 
-def _looks_at_ids(params: SamplingParams) -> bool:
+def _depends_on_ids(params: SamplingParams) -> bool:
     """Whether penalties or biases name ids of the target's vocabulary."""
     penalties = (params.repetition_penalty != 1.0, params.frequency_penalty, params.presence_penalty, params.logit_bias)
     return any(penalties)

@@ -18,8 +18,8 @@ MIN_MATCH = 2
 class SuffixAutomaton:
     """Knows every substring of the ids fed to it. A state stands for the substrings that end at the same set of places.
 
-    After `extend`, `match_length` is the length of the longest suffix that also ended earlier, and `match_end` the index
-    of the last token of such an earlier occurrence (a recent one).
+    After `extend`, `match_length` is the length of the longest suffix that also ended earlier, and `match_end` the
+    index of the last token of such an earlier occurrence (a recent one).
     """
 
     def __init__(self) -> None:
@@ -76,20 +76,20 @@ ACCEPTANCE = (
     ("ngram 3-4", (0.5, 0.7)),
     ("ngram 1-2", (0.35, 0.6)),
 )
-"""What to expect of each kind, by draft position, before a reply has shown it; about what greedy replies to chat prompts
-of many kinds show, and a little less: a promise that is not kept costs more than one that is exceeded."""
+"""What to expect of each kind, by draft position, before a reply has shown it; about what greedy replies to chat
+prompts of many kinds show, and a little less: a promise that is not kept costs more than one that is exceeded."""
 
 DRAFT_S = 1e-5
 """Seconds per draft, roughly: nothing is computed."""
 
 
 def kind_of(match_length: int) -> str:
-    """The kind of an offer that copies behind a match of so many tokens."""
+    """The kind of an option that copies behind a match of so many tokens."""
     return next(kind for shorter, kind in MATCH_KINDS if match_length > shorter)
 
 
 class NgramDrafter:
-    """Copies what followed the longest earlier occurrence of the text's end; offers nothing where there is none."""
+    """Copies what followed the longest earlier occurrence of the text's end; no option where there is none."""
 
     name = "ngram"
     context_len: int | None = None
@@ -97,33 +97,34 @@ class NgramDrafter:
 
     def __init__(self, min_match: int = MIN_MATCH) -> None:
         self._min_match = min_match
-        self._index = SuffixAutomaton()
+        self._automaton = SuffixAutomaton()
         self._ids: list[int] = []
 
     def options(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         """One, whose kind tells how long the match is, where there is a match."""
-        self._read(ids)
-        if self._index.match_length < self._min_match:
+        self._index_ids(ids)
+        if self._automaton.match_length < self._min_match:
             return ()
-        return (DraftOption(self.name, kind_of(self._index.match_length)),)
+        return (DraftOption(self.name, kind_of(self._automaton.match_length)),)
 
     def propose(
         self, option: DraftOption, context: DraftContext, k: int, should_continue: ShouldContinue = always
     ) -> Proposal:
-        """Point masses, because nothing is drawn. A copy that reaches the end of the text goes on with its own tokens."""
+        """Point masses, because nothing is drawn. A copy that reaches the end of the text goes on
+        with its own tokens."""
         ids = context.ids
-        self._read(ids)
-        if self._index.match_length < self._min_match:
+        self._index_ids(ids)
+        if self._automaton.match_length < self._min_match:
             return Proposal()
-        text = list(ids)
-        begin = self._index.match_end + 1
+        continuation = list(ids)
+        begin = self._automaton.match_end + 1
         for i in range(k):
-            text.append(text[begin + i])
-        return Proposal(tuple(text[len(ids) :]))
+            continuation.append(continuation[begin + i])
+        return Proposal(tuple(continuation[len(ids) :]))
 
-    def _read(self, ids: Sequence[int]) -> None:
+    def _index_ids(self, ids: Sequence[int]) -> None:
         if list(ids[: len(self._ids)]) != self._ids:
-            self._index, self._ids = SuffixAutomaton(), []
+            self._automaton, self._ids = SuffixAutomaton(), []
         for token_id in ids[len(self._ids) :]:
-            self._index.extend(token_id)
+            self._automaton.extend(token_id)
         self._ids = list(ids)

@@ -21,14 +21,14 @@ class ProbRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a drafter offers: k token ids and the very distributions that they were drawn from.
+    """What a drafter proposes: k token ids and the very distributions that they were drawn from.
 
     probs: k rows over the drafter's own vocabulary; None: point masses on the ids (a drafter that looks up instead of
-    predicting). confidences: for each draft the
-    largest probability of its row at temperature 1 without filters, which does not depend on what was drawn; none for a
-    drafter that looks up. raw_logits, for showing only: what a drafter with confidences made the draft from, one row over
-    its own vocabulary for each. vocabulary [entries of a row]: what the target calls each of them, no two the same; None: its
-    own ids. raw_ids: which entry each draft is, where there are raw_logits.
+    predicting). confidences: for each draft the largest probability of its row at temperature 1 without filters,
+    which does not depend on what was drawn; none for a drafter that looks up. raw_logits, for showing only: what a
+    drafter with confidences made the draft from, one row over its own vocabulary for each. vocabulary [entries of a
+    row]: what the target calls each of them, no two the same; None: its own ids. raw_ids: which entry each draft is,
+    where there are raw_logits.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -71,8 +71,9 @@ def always(confidences: tuple[float, ...]) -> bool:
 class DraftContext:
     """What a drafter sees. ids: prompt and reply so far; the reply begins at prompt_len.
 
-    features: [len(ids) - 1, feature layers, hidden], the target's hidden states at all positions but the last, for drafters
-    with feature_layers, else None. sampling, rng: the target's own settings, and the random numbers of this round.
+    features: [len(ids) - 1, feature layers, hidden], the target's hidden states at all positions but the last,
+    for drafters with feature_layers, else None. sampling, rng: the target's own settings, and the random
+    numbers of this round.
     """
 
     ids: Sequence[int]
@@ -97,8 +98,8 @@ class DraftOption:
 class Drafter(Protocol):
     """One instance serves one reply; it may keep what it learns of the reply's ids, which only ever grow.
 
-    context_len: longest ids + drafts it can read, None if it does not matter. feature_layers: whose hidden states of the
-    target it reads, numbered as `Cache.feature_layers`; () for none.
+    context_len: longest ids + drafts it can read, None if it does not matter. feature_layers: whose hidden states of
+    the target it reads, numbered as `KVCache.feature_layers`; () for none.
     """
 
     name: str
@@ -115,7 +116,7 @@ class Drafter(Protocol):
         """At most k tokens to follow `context.ids`. option: one of `options(context.ids)`.
 
         Tokens must be drawn through `context.rng` from `sampling.probabilities`, and the Proposal must hold those very
-        distributions. A drafter that predicts gives confidences and asks should_continue after each draft but the k-th; one
-        that looks up gives point masses and does not ask.
+        distributions. A drafter that predicts gives confidences and asks should_continue after each draft but the k-th;
+        one that looks up gives point masses and does not ask.
         """
         ...

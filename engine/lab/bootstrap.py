@@ -30,7 +30,7 @@ def bootstrap(samples: Sequence[T], figure: Callable[[Sequence[T]], float | None
     if len(samples) < LEAST:
         return Estimate(y, len(samples), None, None)
     rng = random.Random(0)
-    drawn = (figure(rng.choices(samples, k=len(samples))) for _ in range(DRAWS))
-    found = sorted(value for value in drawn if value is not None) or [y]
-    low, high = found[len(found) // 10], found[-1 - len(found) // 10]
+    resamples = (figure(rng.choices(samples, k=len(samples))) for _ in range(DRAWS))
+    values = sorted(value for value in resamples if value is not None) or [y]
+    low, high = values[len(values) // 10], values[-1 - len(values) // 10]
     return Estimate(y, len(samples), min(low, y), max(high, y))

@@ -1,6 +1,6 @@
 """RATE: users who are served at once, in real passes over the weights that they share.
 
-Each user is a `decode.Reply`, in the very rounds that a reply alone goes through; only the pass in the midst of them is one
+Each user is a `decode.Reply`, in the very rounds that a reply alone goes through; only the pass in their midst is one
 for all. Plain decoding is the same with K = 0.
 """
 
@@ -14,23 +14,24 @@ from itertools import islice
 from time import perf_counter
 
 from engine.config import USUAL_K, DecodingParams, SamplingParams
-from engine.decode import Reply, ReplyContext, play_rounds
+from engine.decode import Reply, ReplyContext
 from engine.drafters.protocol import Drafter
 from engine.events import Round
 from engine.hardware import free_bytes
 from engine.lab.bootstrap import bootstrap
 from engine.lab.catalog import RATE_TOKENS
-from engine.lab.comparisons import encoded
+from engine.lab.comparisons import encode_prompts
 from engine.lab.context import ExperimentContext, Measurement, Pairs
 from engine.lab.prompts import users
 from engine.lab.request import ExperimentRequest
 from engine.lab.results import AUTO, PLAIN, SPECULATIVE, Point
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
+from engine.play_rounds import play_rounds
 from engine.stats import Summary, ratio, summarise
 
 SERIES: dict[str, int | None] = {PLAIN: 0, SPECULATIVE: USUAL_K, AUTO: None}
-"""K of each side."""
+"""K of each series."""
 
 WARM_UP_ROUNDS = 3
 
@@ -38,11 +39,11 @@ SHARE = 0.5
 """Of the free memory, what the users' caches may take."""
 
 
-def together(model: Model, replies: Sequence[Reply]) -> Iterator[tuple[float, list[Round]]]:
+def play_joint_rounds(model: Model, replies: Sequence[Reply]) -> Iterator[tuple[float, list[Round]]]:
     """Rounds of all replies whose prompts were read, until the last has ended; one pass for all who go on.
 
-    Yields the seconds of each joint round and what it was to each. For a user the round lasts until everybody's drafts have
-    been made and checked, so that is what its controller is told.
+    Yields the seconds of each joint round, and the round of each user. For a user the round lasts until everybody's
+    drafts have been made and checked, so those are the seconds that its controller observes.
     """
     index = 0
     while running := [reply for reply in replies if reply.end() is None]:
@@ -77,69 +78,75 @@ class Concurrency:
         self._context, self._request = context, request
         self._tokens = min(RATE_TOKENS, request.most_tokens)
         self._most = int(max(request.xs))
-        own = request.prompts
-        self._prompts = [own[i % len(own)] for i in range(self._most)] if own else encoded(context, users(self._most))
+        prompts = request.prompts
+        self._prompts = (
+            [prompts[i % len(prompts)] for i in range(self._most)]
+            if prompts
+            else encode_prompts(context, users(self._most))
+        )
         self._users: list[User] = []
         self._runs: dict[tuple[str, int], list[ConcurrencyRun]] = {(s, int(x)): [] for s in SERIES for x in request.xs}
-        read = Measurement(1.5 * self._most, self._read)
+        reading = Measurement(1.5 * self._most, self._read_prompts)
         self.measurements: Sequence[Measurement] = [
-            read, *(one for repeat in range(request.repeats) for one in self._sweep(repeat))
+            reading, *(measurement for repeat in range(request.repeats) for measurement in self._sweep(repeat))
         ]  # fmt: skip
 
     def _sweep(self, repeat: int) -> list[Measurement]:
-        found: list[Measurement] = []
+        measurements: list[Measurement] = []
         for i, x in enumerate(self._request.xs):
-            sides = [*SERIES][:: 1 if (repeat + i) % 2 else -1]
-            found += [Measurement(8 + x, partial(self._run, side, int(x))) for side in sides]
-        return found
+            order = [*SERIES][:: 1 if (repeat + i) % 2 else -1]
+            measurements += [Measurement(8 + x, partial(self._run, series, int(x))) for series in order]
+        return measurements
 
-    def _read(self) -> Iterator[None]:
-        """Each user's prompt, once for all runs, as far as there is memory for the caches; then a few rounds to warm up."""
+    def _read_prompts(self) -> Iterator[None]:
+        """Each user's prompt, once for all runs, as far as there is memory for the caches; then a
+        few rounds to warm up."""
         free = free_bytes()
         drafter = self._context.new_drafter(self._request.drafter)
         layers = drafter.feature_layers if drafter else ()
         for ids in self._prompts:
             cache = KVCache(layers)
-            reply = Reply(ids, self._params(0), self._lane(cache, None))
-            for _ in reply.read():
+            reply = Reply(ids, self._params(0), self._reply_context(cache, None))
+            for _ in reply.prefill():
                 yield
             self._users.append(User(ids, cache, cache.copy()))
-            taken = sum(user.cache.nbytes + user.bare.nbytes for user in self._users)
-            if free is not None and taken + taken / len(self._users) > SHARE * free:
+            cache_bytes = sum(user.cache.nbytes + user.bare.nbytes for user in self._users)
+            if free is not None and cache_bytes + cache_bytes / len(self._users) > SHARE * free:
                 break
-        for side in SERIES:
-            replies = yield from self._begin(side, 1)
-            for _ in islice(together(self._context.model, replies), WARM_UP_ROUNDS):
+        for series in SERIES:
+            replies = yield from self._start_replies(series, 1)
+            for _ in islice(play_joint_rounds(self._context.model, replies), WARM_UP_ROUNDS):
                 yield
 
-    def _run(self, side: str, count: int) -> Iterator[None]:
-        """While all of them are served, and until they have the tokens between them: then it was this many users all along."""
+    def _run(self, series: str, count: int) -> Iterator[None]:
+        """While all of them are served, and until they have the tokens between them: then it was this
+        many users all along."""
         if count > len(self._users):
             return
-        replies = yield from self._begin(side, count)
+        replies = yield from self._start_replies(series, count)
         tokens, seconds, rounds = 0, 0.0, list[Round]()
-        served = together(self._context.model, replies)
+        joint_rounds = play_joint_rounds(self._context.model, replies)
         while tokens < count * self._tokens and all(reply.end() is None for reply in replies):
-            spent_s, made = next(served)
-            rounds += made
-            tokens, seconds = tokens + sum(len(one.tokens) for one in made), seconds + spent_s
+            joint_s, user_rounds = next(joint_rounds)
+            rounds += user_rounds
+            tokens, seconds = tokens + sum(len(round_.tokens) for round_ in user_rounds), seconds + joint_s
             yield
         if seconds:
-            self._runs[side, count].append(ConcurrencyRun(tokens, seconds, summarise(rounds)))
+            self._runs[series, count].append(ConcurrencyRun(tokens, seconds, summarise(rounds)))
 
-    def _begin(self, side: str, count: int) -> Generator[None, None, list[Reply]]:
+    def _start_replies(self, series: str, count: int) -> Generator[None, None, list[Reply]]:
         """Replies of the first `count` users up to their first token, each with a drafter that has read nothing yet."""
-        params = self._params(SERIES[side])
+        params = self._params(SERIES[series])
         replies = []
         for user in self._users[:count]:
-            drafter = self._context.new_drafter(self._request.drafter) if side != PLAIN else None
-            lane = self._lane(user.bare if side == PLAIN else user.cache, drafter)
-            replies.append(Reply(user.ids, params, lane))
-            for _ in replies[-1].read():
+            drafter = self._context.new_drafter(self._request.drafter) if series != PLAIN else None
+            context = self._reply_context(user.bare if series == PLAIN else user.cache, drafter)
+            replies.append(Reply(user.ids, params, context))
+            for _ in replies[-1].prefill():
                 yield
         return replies
 
-    def _lane(self, cache: KVCache, drafter: Drafter | None) -> ReplyContext:
+    def _reply_context(self, cache: KVCache, drafter: Drafter | None) -> ReplyContext:
         return ReplyContext(
             self._context.model, cache, self._context.tokenizer, drafter, lambda: False, self._context.profile
         )
@@ -150,20 +157,22 @@ class Concurrency:
         return DecodingParams(SamplingParams(seed=0), self._request.drafter, k, max_new_tokens=most, probe_every=0)
 
     def points(self) -> tuple[Point, ...]:
-        found: list[Point] = []
-        for (side, count), runs in self._runs.items():
-            known = bootstrap(runs, tokens_per_second)
-            if known is None:
+        points: list[Point] = []
+        for (series, count), runs in self._runs.items():
+            estimate = bootstrap(runs, tokens_per_second)
+            if estimate is None:
                 continue
-            extra = {"per_user": known.y / count} | _drafts(runs)
-            found.append(Point(float(count), side, known.y, known.n, known.low, known.high, tuple(extra.items())))
-        return tuple(found)
+            extra = {"per_user": estimate.y / count} | _drafts(runs)
+            points.append(
+                Point(float(count), series, estimate.y, estimate.n, estimate.low, estimate.high, tuple(extra.items()))
+            )
+        return tuple(points)
 
     def settings(self) -> Pairs:
-        told = (("k", str(USUAL_K)), ("tokens", str(self._tokens)), ("temperature", "0"))
+        settings = (("k", str(USUAL_K)), ("tokens", str(self._tokens)), ("temperature", "0"))
         if self._users and len(self._users) < self._most:
-            return (*told, ("cut", f"there is memory for {len(self._users)} users at once"))
-        return told
+            return (*settings, ("cut", f"there is memory for {len(self._users)} users at once"))
+        return settings
 
 
 def tokens_per_second(runs: Sequence[ConcurrencyRun]) -> float:
@@ -173,13 +182,13 @@ def tokens_per_second(runs: Sequence[ConcurrencyRun]) -> float:
 
 def _drafts(runs: Sequence[ConcurrencyRun]) -> dict[str, float]:
     """alpha, tau and k, drafts a round, over all runs; what there is of them."""
-    every = [run.summary for run in runs]
-    accepted = sum(one.accepted for one in every)
-    rounds = sum(one.spec_rounds for one in every)
-    emitted = sum((one.acceptance_length or 0.0) * one.spec_rounds for one in every)
-    found = {
-        "alpha": ratio(accepted, accepted + sum(one.rejected for one in every)),
+    summaries = [run.summary for run in runs]
+    accepted = sum(summary.accepted for summary in summaries)
+    rounds = sum(summary.spec_rounds for summary in summaries)
+    emitted = sum((summary.acceptance_length or 0.0) * summary.spec_rounds for summary in summaries)
+    figures = {
+        "alpha": ratio(accepted, accepted + sum(summary.rejected for summary in summaries)),
         "tau": ratio(emitted, rounds),
-        "k": ratio(sum(one.drafted for one in every), sum(one.rounds for one in every)),
+        "k": ratio(sum(summary.drafted for summary in summaries), sum(summary.rounds for summary in summaries)),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in figures.items() if value is not None}

@@ -27,8 +27,8 @@ class ExperimentContext:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """`run` stands still at each yield, with no clock running, and records when it is through. weight: how long it takes,
-    against others of the same experiment."""
+    """`run` stands still at each yield, with no clock running, and records when it is through. weight: how long it
+    takes, against others of the same experiment."""
 
     weight: float
     run: Callable[[], Iterator[None]]

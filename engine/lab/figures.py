@@ -1,4 +1,5 @@
-"""Figures of pairs of replies. Each is None where nothing was measured of it; tokens and seconds as in `engine.stats`."""
+"""Figures of pairs of replies. Each is None where nothing was measured of it; tokens and seconds as in
+`engine.stats`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The arithmetic of speculative decoding, for drafts of which each is accepted with the same chance, independently.
 
-Leviathan, Kalman, Matias, "Fast Inference from Transformers via Speculative Decoding", arXiv:2211.17192. Its gamma is K here.
+Leviathan, Kalman, Matias, "Fast Inference from Transformers via Speculative Decoding",
+arXiv:2211.17192. Its gamma is K here.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Sequence
 def expected_tokens(alpha: float, k: int) -> float:
     """Tokens that a round of k drafts brings: (1 - alpha^(k + 1)) / (1 - alpha), from 1 to k + 1 (equation 1).
 
-    Summed up as 1 + alpha + ... + alpha^k, which also holds at alpha = 1. alpha: 0..1, chance that a tested draft stands.
-    Raises ValueError.
+    Summed up as 1 + alpha + ... + alpha^k, which also holds at alpha = 1. alpha: 0..1, chance that a tested draft
+    stands. Raises ValueError.
     """
     if not 0.0 <= alpha <= 1.0:
         raise ValueError(f"alpha must be between 0 and 1, not {alpha}")
@@ -27,8 +28,8 @@ def expected_tokens(alpha: float, k: int) -> float:
 def speedup(alpha: float, k: int, c: float) -> float:
     """How many times as fast as plain decoding: expected_tokens / (k c + 1) (theorem 3.8).
 
-    c: seconds of one draft over those of a plain round, at least 0. The theorem takes the pass that checks k + 1 rows to
-    cost what a pass of one row does; `speedup_from_costs` does not. Raises ValueError.
+    c: seconds of one draft over those of a plain round, at least 0. The theorem takes the pass that checks k + 1 rows
+    to cost what a pass of one row does; `speedup_from_costs` does not. Raises ValueError.
     """
     if c < 0.0:
         raise ValueError(f"c must not be negative, but is {c}")

@@ -1,7 +1,7 @@
 """ROWS: a forward pass by its rows. Why checking several drafts costs hardly more than writing one token.
 
-A roofline (Williams, Waterman, Patterson 2009) in two lines: no pass is quicker than reading the weights once, and beyond
-some number of rows each further row costs its arithmetic.
+A roofline (Williams, Waterman, Patterson 2009) in two lines: no pass is quicker than reading the weights once, and
+beyond some number of rows each further row costs its arithmetic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from engine.networks.kv_cache import KVCache
 from engine.networks.model import Request
 
 CONTEXT = 64
-"""Tokens before the rows. Few, so that the pass is about the weights; attention to a long text would add to each row."""
+"""Tokens before the rows. Few, so that the pass is about the weights; attention to a long text
+would add to each row."""
 
 CYCLES = 5
 """Passes of each width a repeat, of which each is a sample."""
@@ -37,7 +38,8 @@ SETTLE = 2
 class ForwardCost:
     """Cycles through the widths, up and down in turn, so that a busy moment hits all alike.
 
-    Both lines are bounds, and so are made of the quickest that was seen: whatever else the machine does only adds to it.
+    Both lines are bounds, and so are made of the quickest that was seen: whatever else the machine
+    does only adds to it.
     """
 
     def __init__(self, context: ExperimentContext, request: ExperimentRequest) -> None:
@@ -57,7 +59,7 @@ class ForwardCost:
                 measurement
                 for repeat in range(request.repeats)
                 for measurement in (
-                    Measurement(40, self._read),
+                    Measurement(40, self._time_reads),
                     *(
                         Measurement(sweep, partial(self._sweep, cycle % 2 == 1))
                         for cycle in range(repeat * CYCLES, (repeat + 1) * CYCLES)
@@ -83,7 +85,7 @@ class ForwardCost:
         model.synchronize()
         return perf_counter() - begin_s
 
-    def _read(self) -> Iterator[None]:
+    def _time_reads(self) -> Iterator[None]:
         """Torch's sum over float32, with the same threads as the model: each takes its part."""
         model, free = self._context.model, free_bytes()
         size = self._buffer if free is None else min(self._buffer, free // 4)
@@ -103,17 +105,17 @@ class ForwardCost:
         floor_ms = None
         if self._reads and self._context.model.network.weight_bytes:
             floor_ms = min(self._reads) * self._context.model.network.weight_bytes * 1e3
-        found: list[Point] = []
+        points: list[Point] = []
         slope = compute_slope({x: min(seconds) * 1e3 for x, seconds in self._seconds.items() if seconds})
         for x, seconds in self._seconds.items():
-            known = bootstrap(seconds, statistics.median)
-            if known is None:
+            estimate = bootstrap(seconds, statistics.median)
+            if estimate is None:
                 continue
             extra = [("floor_ms", floor_ms), ("compute_ms", slope and slope * x), ("least_ms", min(seconds) * 1e3)]
-            low, high = (None if side is None else side * 1e3 for side in known[2:])
-            told = tuple((name, value) for name, value in extra if value is not None)
-            found.append(Point(float(x), MEASURED, known.y * 1e3, known.n, low, high, told))
-        return tuple(found)
+            low, high = (None if side is None else side * 1e3 for side in estimate[2:])
+            figures = tuple((name, value) for name, value in extra if value is not None)
+            points.append(Point(float(x), MEASURED, estimate.y * 1e3, estimate.n, low, high, figures))
+        return tuple(points)
 
     def settings(self) -> Pairs:
         weights = self._context.model.network.weight_bytes
@@ -122,8 +124,8 @@ class ForwardCost:
 
 
 def compute_slope(ms: Mapping[int, float]) -> float | None:
-    """Milliseconds of one more row where passes are widest: along the two widest, of which one must have twice the rows of the
-    other. None where it cannot be told."""
+    """Milliseconds of one more row where passes are widest: along the two widest, of which one must have twice the rows
+    of the other. None where it cannot be told."""
     widest = sorted(ms)[-2:]
     if len(widest) < 2 or widest[1] < 2 * widest[0]:
         return None

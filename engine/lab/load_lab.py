@@ -41,12 +41,13 @@ class LoadLab:
     ) -> Reports:
         """Queue an experiment: each measurement `repeats` times, plain and speculative in turn, in turn with replies.
 
-        xs: where to measure, () for the experiment's own (of TEXT, indices of `ExperimentSpec.series`). prompts: in place
-        of its own; in K and TEXT they are then the one series "own"; ROWS reads none. drafter: as in `DecodingParams`.
-        Raises NotReady, InvalidParams, ContextFull, and Busy when too many wait or another experiment runs.
+        xs: where to measure, () for the experiment's own (of TEXT, indices of `ExperimentSpec.series`).
+        prompts: in place of its own; in K and TEXT they are then the one series "own"; ROWS reads none.
+        drafter: as in `DecodingParams`. Raises NotReady, InvalidParams, ContextFull, and Busy when too many
+        wait or another experiment runs.
         """
-        served = self._engine.served_pair()
-        facts, drafter = served.facts, served.drafter_of(drafter)
+        served_pair = self._engine.served_pair()
+        facts, drafter = served_pair.facts, served_pair.drafter_of(drafter)
         if drafter == "none" and name is not ExperimentName.ROWS:
             raise InvalidParams(
                 "drafter", "This experiment needs somebody who drafts: choose a drafter other than none."
@@ -56,8 +57,8 @@ class LoadLab:
         ids = tuple(tuple(self._engine.encode([Message("user", prompt)])) for prompt in prompts)
         if ids and (longest := max(map(len, ids))) >= facts.context_len:
             raise ContextFull(longest, facts.context_len)
-        places = checked_xs(name, xs, facts.max_new_tokens)
-        request = ExperimentRequest(name, places, ids, drafter, repeats, facts.max_new_tokens)
+        xs = checked_xs(name, xs, facts.max_new_tokens)
+        request = ExperimentRequest(name, xs, ids, drafter, repeats, facts.max_new_tokens)
         reports = Reports()
         self._engine.submit(ExperimentJob(pair=facts.pair, streams=[reports], request=request))
         return reports
@@ -71,34 +72,34 @@ class ExperimentJob(Job):
 
     request: ExperimentRequest
 
-    def renew(self, served: ServedPair) -> None:
+    def renew(self, served_pair: ServedPair) -> None:
         raise NotReady("The models were changed before this began: start it once more.")
 
-    def begin(self, served: ServedPair, new_drafter: NewDrafter) -> Iterator[Output]:
+    def begin(self, served_pair: ServedPair, new_drafter: NewDrafter) -> Iterator[Output]:
         from engine.lab.context import ExperimentContext
         from engine.lab.experiments import EXPERIMENTS
         from engine.lab.runner import RunControl, run_experiment
         from engine.networks.kv_cache import KVCache
 
         def drafter(name: str) -> Drafter | None:
-            return served.drafter(name, lambda _: KVCache())
+            return served_pair.drafter(name, lambda _: KVCache())
 
-        context = ExperimentContext(served.model, served.pair.target.tokenizer, served.profile, drafter)
+        context = ExperimentContext(served_pair.model, served_pair.pair.target.tokenizer, served_pair.profile, drafter)
         [reports] = self.streams
-        control = RunControl(lambda: reports.cancelled, lambda: self.shared, _machine(served))
+        control = RunControl(lambda: reports.cancelled, lambda: self.shared, _machine(served_pair))
         for report in run_experiment(self.request, EXPERIMENTS[self.request.name](context, self.request), control):
             yield None if report is None else (reports, report)
 
-    def broken(self, message: str) -> Failed:
+    def error_event(self, message: str) -> Failed:
         return Failed(message)
 
-    def withdrawn(self) -> Any:
+    def cancelled_event(self) -> Any:
         """It ends with a result of nothing, which it makes itself."""
         return None
 
 
-def _machine(served: ServedPair) -> tuple[tuple[str, str], ...]:
+def _machine(served_pair: ServedPair) -> tuple[tuple[str, str], ...]:
     """What the figures are about."""
-    facts = served.facts
+    facts = served_pair.facts
     values = (facts.target, facts.weights, facts.kernel, facts.device, str(facts.threads), processor_name())
     return tuple(zip(("target", "weights", "kernel", "device", "threads", "processor"), values, strict=True))

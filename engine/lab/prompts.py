@@ -14,9 +14,9 @@ _LIGHTHOUSE = (
     "week, and on the first Sunday of May it still reads aloud the names of all the ships that it has served."
 )
 _BAKERY = (
-    "The night bakery in Mill Street begins its work at half past ten. Two bakers shape the loaves by hand, and a third "
-    "looks after the oven, which has not gone out since 1994. The flour comes from a mill eleven kilometres away. At "
-    "five in the morning the first rolls go to the hospital, the station and two schools. What is left at noon is "
+    "The night bakery in Mill Street begins its work at half past ten. Two bakers shape the loaves by hand, and a "
+    "third looks after the oven, which has not gone out since 1994. The flour comes from a mill eleven kilometres away. "
+    "At five in the morning the first rolls go to the hospital, the station and two schools. What is left at noon is "
     "given to the soup kitchen, and what is left there goes to the pigs of a farm outside the town."
 )
 
@@ -27,7 +27,8 @@ PROMPTS: Mapping[TextKind, tuple[str, ...]] = {
     ),
     TextKind.CODE: (
         "Write a Python class Stack with the methods push, pop, peek and is_empty, each with a docstring.",
-        "Write a JavaScript function that checks whether a word reads the same backwards, with three examples of its use.",
+        "Write a JavaScript function that checks whether a word reads the same backwards, "
+        "with three examples of its use.",
     ),
     TextKind.SUMMARY: (f"Summarise this text:\n\n{_LIGHTHOUSE}", f"Summarise this text:\n\n{_BAKERY}"),
     TextKind.RAG: (

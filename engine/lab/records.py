@@ -1,7 +1,7 @@
 """Results as JSON, and back, strictly checked: they may have been in other hands.
 
-A file is {"version": 1, "results": [...]}; the objects have the fields of `values.Result` and `values.Point`, and pairs
-are lists of two.
+A file is {"version": 1, "results": [...]}; the objects have the fields of `results.Result` and `results.Point`, and
+pairs are lists of two.
 """
 
 from __future__ import annotations

@@ -40,14 +40,16 @@ class Block:
     others: Mapping[Cell, DecodingParams]
 
 
-def play(context: ExperimentContext, ids: Sequence[int], params: DecodingParams) -> Generator[None, None, Summary]:
+def play_reply(
+    context: ExperimentContext, ids: Sequence[int], params: DecodingParams
+) -> Generator[None, None, Summary]:
     """One reply alone, on cold caches; stands still after each event. Raises EngineError when it ends in an error."""
     drafter = context.new_drafter(params.drafter) if params.num_speculative_tokens != 0 else None
     cache = KVCache(drafter.feature_layers if drafter else ())
     # Who runs this sees to cancelling, between two events.
-    lane = ReplyContext(context.model, cache, context.tokenizer, drafter, lambda: False, context.profile)
+    reply_context = ReplyContext(context.model, cache, context.tokenizer, drafter, lambda: False, context.profile)
     events: list[Event] = []
-    for event in generate(ids, params, lane):
+    for event in generate(ids, params, reply_context):
         events.append(event)
         yield
     last = events[-1]
@@ -74,7 +76,7 @@ class Comparison:
         self._others: list[dict[Cell, Summary]] = [{} for _ in blocks]
         self.measurements: Sequence[Measurement] = [
             Measurement(2 * WARM_UP_TOKENS, self._warm_up),
-            *(measurement for n in range(len(blocks)) for measurement in self._of_block(n)),
+            *(measurement for n in range(len(blocks)) for measurement in self._block_measurements(n)),
         ]
 
     def _warm_up(self) -> Iterator[None]:
@@ -82,20 +84,20 @@ class Comparison:
             return
         block = self._blocks[0]
         for params in (block.plain, *list(block.others.values())[:1]):
-            yield from play(self._context, block.ids, replace(params, max_new_tokens=WARM_UP_TOKENS))
+            yield from play_reply(self._context, block.ids, replace(params, max_new_tokens=WARM_UP_TOKENS))
 
-    def _of_block(self, n: int) -> list[Measurement]:
+    def _block_measurements(self, n: int) -> list[Measurement]:
         block = self._blocks[n]
         weight = block.plain.max_new_tokens + len(block.ids) / 8  # a prompt's tokens are read many at once
-        found = [Measurement(weight, partial(self._reply, n, None, block.plain))]
+        measurements = [Measurement(weight, partial(self._reply, n, None, block.plain))]
         for cell, params in block.others.items():
-            found.append(Measurement(0.7 * weight, partial(self._reply, n, cell, params)))
-        turn = n // 2 % len(found)
-        found = found[turn:] + found[:turn]
-        return found[::-1] if n % 2 else found
+            measurements.append(Measurement(0.7 * weight, partial(self._reply, n, cell, params)))
+        turn = n // 2 % len(measurements)
+        measurements = measurements[turn:] + measurements[:turn]
+        return measurements[::-1] if n % 2 else measurements
 
     def _reply(self, n: int, cell: Cell | None, params: DecodingParams) -> Iterator[None]:
-        summary = yield from play(self._context, self._blocks[n].ids, params)
+        summary = yield from play_reply(self._context, self._blocks[n].ids, params)
         if cell is None:
             self._plain[n] = summary
         else:
@@ -103,12 +105,12 @@ class Comparison:
 
     def pairs(self) -> dict[Cell, list[ReplyPair]]:
         """Those of which both replies are there, by cell in the order of the first block that has it."""
-        found: dict[Cell, list[ReplyPair]] = {cell: [] for block in self._blocks for cell in block.others}
+        pairs: dict[Cell, list[ReplyPair]] = {cell: [] for block in self._blocks for cell in block.others}
         for n, others in zip(count(), self._others):
             for cell, spec in others.items():
                 if n in self._plain:
-                    found[cell].append(ReplyPair(self._plain[n], spec))
-        return found
+                    pairs[cell].append(ReplyPair(self._plain[n], spec))
+        return pairs
 
     def points(self) -> tuple[Point, ...]:
         return self._points_of({cell: pairs for cell, pairs in self.pairs().items() if pairs})

@@ -7,6 +7,7 @@ from engine.serving.stream import Channel
 
 
 class Reports(Channel[Report]):
-    """Any number of `Step`, then one `Result`, or `Failed`. After `cancel` it is a Result of what was measured so far."""
+    """Any number of `Step`, then one `Result`, or `Failed`. After `cancel` it is a Result of what
+    was measured so far."""
 
     ends = (Result, Failed)

@@ -1,4 +1,4 @@
-"""What an experiment is asked for."""
+"""What an experiment is to measure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.lab.results import ExperimentName
 
 @dataclass(frozen=True, slots=True)
 class ExperimentRequest:
-    """What was asked for, checked and complete. xs: in ascending order. prompts: ids, () for the experiment's own.
+    """A request, checked and complete. xs: in ascending order. prompts: ids, () for the experiment's own.
 
     drafter: a name of `Facts.drafters`. most_tokens: of a reply.
     """

@@ -17,7 +17,8 @@ LIMIT_S = 180.0
 
 @dataclass(frozen=True, slots=True)
 class RunControl:
-    """What is seen from outside. cancelled: somebody wants it to end. disturbed: other replies were written meanwhile."""
+    """What is seen from outside. cancelled: somebody wants it to end. disturbed: other replies were
+    written meanwhile."""
 
     cancelled: Callable[[], bool]
     disturbed: Callable[[], bool]
@@ -27,40 +28,40 @@ class RunControl:
 
 
 def run_experiment(
-    request: ExperimentRequest, experiment: Experiment, watch: RunControl
+    request: ExperimentRequest, experiment: Experiment, control: RunControl
 ) -> Iterator[Step | Result | None]:
     """None where others may have their turn, a Step after each measurement, at last a Result. Raises EngineError.
 
     The measurements come by repeat, so that an experiment that is cut short has something everywhere.
     """
-    begin_s, total = watch.clock(), len(experiment.measurements)
-    left = sum(measurement.weight for measurement in experiment.measurements)
-    done = 0.0
+    begin_s, total = control.clock(), len(experiment.measurements)
+    weight_left = sum(measurement.weight for measurement in experiment.measurements)
+    weight_done = 0.0
     cut: Pairs = ()
 
     def result() -> Result:
         return Result(
             name=request.name,
             points=experiment.points(),
-            machine=watch.machine,
+            machine=control.machine,
             made=datetime.now(UTC).isoformat(timespec="seconds"),
-            seconds=watch.clock() - begin_s,
-            cancelled=watch.cancelled(),
-            disturbed=watch.disturbed(),
+            seconds=control.clock() - begin_s,
+            cancelled=control.cancelled(),
+            disturbed=control.disturbed(),
             settings=(("drafter", request.drafter), ("repeats", str(request.repeats)), *experiment.settings(), *cut),
         )
 
     yield Step(0, total, None)
     for n, measurement in enumerate(experiment.measurements, 1):
         run = measurement.run()
-        while not watch.cancelled() and next(run, run) is not run:
+        while not control.cancelled() and next(run, run) is not run:
             yield None
-        if watch.cancelled():
+        if control.cancelled():
             break
-        done, left = done + measurement.weight, left - measurement.weight
-        spent_s = watch.clock() - begin_s
-        yield Step(n, total, spent_s / done * left if done else None, experiment.points())
-        if spent_s > watch.limit_s and n < total:
-            cut = (("cut", f"it took longer than {watch.limit_s:.0f} s"),)
+        weight_done, weight_left = weight_done + measurement.weight, weight_left - measurement.weight
+        elapsed_s = control.clock() - begin_s
+        yield Step(n, total, elapsed_s / weight_done * weight_left if weight_done else None, experiment.points())
+        if elapsed_s > control.limit_s and n < total:
+            cut = (("cut", f"it took longer than {control.limit_s:.0f} s"),)
             break
     yield result()

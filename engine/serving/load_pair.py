@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.config import DRAFTER_WORDS, EngineConfig
-from engine.errors import LoadError
+from engine.errors import EngineError, LoadError
 from engine.loading.progress import Progress
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CROSS_TOKENIZER = (
-    "{drafter} and {target} have different tokenisers: what the drafter writes is read again in the target's tokens, which "
-    "changes no text and costs some of the speed."
+    "{drafter} and {target} have different tokenisers: what the drafter writes is read again in the target's tokens, "
+    "which changes no text and costs some of the speed."
 )
 
 
@@ -29,7 +29,7 @@ CROSS_TOKENIZER = (
 class ModelPair:
     """What a loader returns: the target, and a drafter model or a trained head where there is one.
 
-    note: what a person should know of the drafter, or "". reencoded: the drafter's tokens are not the target's.
+    note: what a person should know of the drafter, or "". cross_tokenizer: the drafter's tokens are not the target's.
     torch_threads: how many torch should use while this pair is in use; None leaves that alone.
     """
 
@@ -42,7 +42,8 @@ class ModelPair:
     torch_threads: int | None = None
 
     def head_drafter(self, cache: KVCache) -> Drafter:
-        """A fresh one for each reply. cache: the head's own, of the conversation. Raises ValueError where there is no head."""
+        """A fresh one for each reply. cache: the head's own, of the conversation. Raises ValueError where
+        there is no head."""
         from engine.drafters.head import HeadDrafter
 
         if self.head is None:
@@ -72,6 +73,14 @@ def load_pair(config: EngineConfig, progress: Progress) -> ModelPair:
     )
     pair = _with_drafter(config, target, threads, progress)
     return replace(pair, torch_threads=_torch_threads([target, *([pair.drafter] if pair.drafter else [])], threads))
+
+
+def load_failure(error: BaseException) -> str:
+    """What went wrong, for a person; what nobody expected is logged too."""
+    if isinstance(error, EngineError):
+        return str(error)
+    log.error("loading failed", exc_info=error)
+    return f"The model could not be loaded ({type(error).__name__}: {error}); the log has the details."
 
 
 def _with_drafter(config: EngineConfig, target: Loaded, threads: int, progress: Progress) -> ModelPair:

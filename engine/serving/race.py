@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from engine.decode import ReplyContext
 
 TURN_S = 0.05
-"""Seconds of its own compute that a lane has before the other may go on: a few rounds, so that neither starves, and what
-a change of lanes costs is spread over several."""
+"""Seconds of its own compute that a lane has before the other may go on: a few rounds, so that neither starves, and
+what a change of lanes costs is spread over several."""
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
     """Two replies to the same prompt with the same seed. Cancelling either stream ends both, within a round.
 
-    As a context manager it cancels on leaving, so a reader that fails half-way does not leave the engine working for nobody.
+    As a context manager it cancels on leaving, so a reader that fails half-way does not leave the
+    engine working for nobody.
     """
 
     plain: Stream = field(default_factory=Stream)
@@ -60,7 +61,7 @@ class LaneTurn:
     until_s: float
 
 
-def following(turn: LaneTurn, clocks: Mapping[str, float], turn_s: float = TURN_S) -> LaneTurn:
+def next_turn(turn: LaneTurn, clocks: Mapping[str, float], turn_s: float = TURN_S) -> LaneTurn:
     """Whose turn it is. clocks: seconds of own compute of each lane that still runs, at least one.
 
     A turn is played to its end; then the lane that is behind begins one, the first of equals. So while both run their
@@ -72,47 +73,47 @@ def following(turn: LaneTurn, clocks: Mapping[str, float], turn_s: float = TURN_
     return LaneTurn(behind, clocks[behind] + turn_s)
 
 
-def events_of(
-    race: Race, ids: Sequence[int], params: DecodingParams, lane: ReplyContext
+def race_events(
+    race: Race, ids: Sequence[int], params: DecodingParams, context: ReplyContext
 ) -> Iterator[tuple[Stream, Event]]:
     """The events of both replies to the prompt `ids`, and whose they are; ends when both have ended.
 
-    lane: the speculative reply's, which reads the prompt; the plain one goes on from a copy of its cache, by itself.
+    context: the speculative reply's, which reads the prompt; the plain one goes on from a copy of its cache, by itself.
     """
     from engine.decode import generate
 
-    read: list[Prefilled] = []
+    prefilled: list[Prefilled] = []
 
     def plain() -> Iterator[Event]:
-        if not read:  # it ended before the prompt did
+        if not prefilled:  # it ended before the prompt did
             yield Finished(FinishReason.CANCELLED, "", ())
             return
-        own = replace(lane, cache=lane.cache.copy(), drafter=None)
-        own.model.synchronize()
-        yield from generate(ids, replace(params, drafter="none", num_speculative_tokens=0), own, read[0])
+        plain_context = replace(context, cache=context.cache.copy(), drafter=None)
+        plain_context.model.synchronize()
+        yield from generate(ids, replace(params, drafter="none", num_speculative_tokens=0), plain_context, prefilled[0])
 
-    return play(race, generate(ids, params, lane, when_read=read.append), plain())
+    return interleave(race, generate(ids, params, context, on_prefilled=prefilled.append), plain())
 
 
-def play(race: Race, speculative: Iterator[Event], plain: Iterator[Event]) -> Iterator[tuple[Stream, Event]]:
+def interleave(race: Race, speculative: Iterator[Event], plain: Iterator[Event]) -> Iterator[tuple[Stream, Event]]:
     """Both lanes' events in the order in which they are made, by turns; `plain` is not begun before the prompt is read.
 
     How far the speculative lane has read it is told to both.
     A lane that breaks ends with an error, and the other is cancelled.
     """
-    first = _next(speculative)
-    while isinstance(first, Prefilling):
-        yield race.plain, first
-        yield race.speculative, first
-        first = _next(speculative)
+    event = _next(speculative)
+    while isinstance(event, Prefilling):
+        yield race.plain, event
+        yield race.speculative, event
+        event = _next(speculative)
     streams = {"speculative": race.speculative, "plain": race.plain}
-    events = {"speculative": chain([first], speculative), "plain": plain}
+    event_iterators = {"speculative": chain([event], speculative), "plain": plain}
     clocks = dict.fromkeys(streams, 0.0)
     turn = LaneTurn("speculative", 0.0)
     while clocks:
-        turn = following(turn, clocks)
-        event = _next(events[turn.lane])
-        clocks[turn.lane] += _own_s(event)
+        turn = next_turn(turn, clocks)
+        event = _next(event_iterators[turn.lane])
+        clocks[turn.lane] += _compute_s(event)
         if isinstance(event, Finished):
             del clocks[turn.lane]
             if event.reason is FinishReason.ERROR:
@@ -124,7 +125,7 @@ def _next(events: Iterator[Event]) -> Event:
     return attempt(lambda: next(events))
 
 
-def _own_s(event: Event) -> float:
+def _compute_s(event: Event) -> float:
     """Seconds of compute that an event adds to its lane's clock."""
     if isinstance(event, Prefilled):
         return event.ttft_s

@@ -1,6 +1,6 @@
-"""A pair in use: its models, caches and costs, until another pair takes its place.
+"""A pair in use: its models, caches and profile, until another pair takes its place.
 
-torch is imported when a pair begins, on the engine thread, and not by this module.
+torch is imported when a pair is started, on the engine thread, and not by this module.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ Inexact = Literal["", "device", "transformers", "kernel"]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The truth about the loaded engine, for a chip in the page. exact says whether speculative text is proven bit-equal.
+    """The truth about the loaded engine, for a chip in the page. exact says whether speculative text
+    is proven bit-equal.
 
-    inexact: what stands against it: "device" (another number of rows may end in other last bits there), "transformers"
-    (its layers give no such promise), "kernel" (asked of this machine, or it took too long to ask); "" where it is exact.
+    inexact: what stands against it: "device" (another number of rows may end in other last bits there),
+    "transformers" (its layers give no such promise), "kernel" (asked of this machine, or it took too long to ask);
+    "" where it is exact.
     pair: counts the pairs that have been in use. weights_mib: what a pass of each model reads. cache_mib: the keys and
     values of one conversation of full length.
     """
@@ -64,13 +66,14 @@ class ServedPair:
     pool: KVCachePool
     facts: Facts
 
-    def drafter_of(self, asked: str) -> str:
-        """Who drafts where `asked` (as `DecodingParams.drafter`) was asked for. Raises InvalidParams for one that is not here."""
-        if asked == "auto":
-            asked = self._best_drafter()
-        if asked not in self.facts.drafters:
-            raise InvalidParams("drafter", f"drafter must be one of {', '.join(self.facts.drafters)}, not {asked!r}.")
-        return asked
+    def drafter_of(self, name: str) -> str:
+        """Who drafts for a request that names `name` (as `DecodingParams.drafter`). Raises InvalidParams for one
+        that is not here."""
+        if name == "auto":
+            name = self._best_drafter()
+        if name not in self.facts.drafters:
+            raise InvalidParams("drafter", f"drafter must be one of {', '.join(self.facts.drafters)}, not {name!r}.")
+        return name
 
     def _best_drafter(self) -> str:
         if self.config.drafter == "none":
@@ -93,36 +96,39 @@ class ServedPair:
         return ids, params
 
     def drafter(
-        self, name: str, own_cache: Callable[[str], KVCache], messages: Sequence[Message] = ()
+        self, name: str, new_cache: Callable[[str], KVCache], messages: Sequence[Message] = ()
     ) -> Drafter | None:
-        """own_cache: gives a cache to "head" or "draft". messages: the conversation, for a drafter with a chat format of its
-        own; without them it reads the text of the target's prompt."""
+        """own_cache: gives a cache to "head" or "draft". messages: the conversation, for a drafter with a chat format
+        of its own; without them it reads the text of the target's prompt."""
         from engine.drafters.combined import CombinedDrafter
         from engine.drafters.ngram import NgramDrafter
 
         if name == "none":
             return None
         if name in ("head", "both") and self.pair.head is not None:
-            head = self.pair.head_drafter(own_cache("head"))
+            head = self.pair.head_drafter(new_cache("head"))
             return head if name == "head" else CombinedDrafter(NgramDrafter(), head)
         if name == "draft_model" and self.draft_model is not None:
-            return _model_drafter(self.pair, self.draft_model, own_cache("draft"), messages)
+            return _model_drafter(self.pair, self.draft_model, new_cache("draft"), messages)
         return NgramDrafter()
 
 
 def _model_drafter(pair: ModelPair, model: Model, cache: KVCache, messages: Sequence[Message] = ()) -> Drafter:
-    from engine.drafters.cross_tokenizer import CrossTokenizerDrafter, own_prompt
+    from engine.drafters.cross_tokenizer import CrossTokenizerDrafter, encode_prompt
     from engine.drafters.draft_model import DraftModelDrafter
 
     if not pair.cross_tokenizer:
         return DraftModelDrafter(model, cache, pair.target.network.vocab_size)
     assert pair.drafter is not None
-    own = pair.drafter.tokenizer
-    return CrossTokenizerDrafter(model, own, pair.target.tokenizer, cache, own_prompt(own, messages))
+    drafter_tokenizer = pair.drafter.tokenizer
+    return CrossTokenizerDrafter(
+        model, drafter_tokenizer, pair.target.tokenizer, cache, encode_prompt(drafter_tokenizer, messages)
+    )
 
 
-def begin(config: EngineConfig, pair: ModelPair, number: int) -> ServedPair:
-    """Makes the first passes, which are slow, and times the next ones. On the engine thread, while nothing else computes."""
+def start_pair(config: EngineConfig, pair: ModelPair, number: int) -> ServedPair:
+    """Makes the first passes, which are slow, and times the next ones. On the engine thread, while
+    nothing else computes."""
     from engine.control.profiling import warm_up
     from engine.networks.kv_cache import BLOCK, KVCache, KVCachePool
     from engine.networks.model import Model, Request
@@ -130,8 +136,8 @@ def begin(config: EngineConfig, pair: ModelPair, number: int) -> ServedPair:
     set_threads(pair)
     model = Model(pair.target.network, pair.target.context_len)
     draft_model = None if pair.drafter is None else Model(pair.drafter.network, pair.drafter.context_len)
-    for one in filter(None, (model, draft_model)):
-        warm_up(one)
+    for network_model in filter(None, (model, draft_model)):
+        warm_up(network_model)
     cache = KVCache()
     model.forward([Request([0], 1, cache)])
     cache_mib = cache.nbytes / BLOCK * pair.target.context_len / MIB
@@ -140,7 +146,7 @@ def begin(config: EngineConfig, pair: ModelPair, number: int) -> ServedPair:
         pair=pair,
         model=model,
         draft_model=draft_model,
-        profile=_measured(pair, model, draft_model),
+        profile=_measure_profile(pair, model, draft_model),
         pool=KVCachePool(config.cache_mib * MIB),
         facts=_facts(config, pair, number, cache_mib),
     )
@@ -154,7 +160,7 @@ def set_threads(pair: ModelPair) -> None:
         torch.set_num_threads(pair.torch_threads)
 
 
-def _measured(pair: ModelPair, model: Model, draft_model: Model | None) -> Profile:
+def _measure_profile(pair: ModelPair, model: Model, draft_model: Model | None) -> Profile:
     """What the controller should know before the first round."""
     from engine.control.profiling import measure
     from engine.drafters.ngram import ACCEPTANCE, DRAFT_S
@@ -164,15 +170,15 @@ def _measured(pair: ModelPair, model: Model, draft_model: Model | None) -> Profi
     if draft_model is not None:
         drafters.append(_model_drafter(pair, draft_model, KVCache()))
     profile = measure(model, drafters, (("ngram", DRAFT_S),))
-    own = (("head", pair.head.acceptance),) if pair.head else ()
-    return replace(profile, acceptance=ACCEPTANCE + own)
+    head_acceptance = (("head", pair.head.acceptance),) if pair.head else ()
+    return replace(profile, acceptance=ACCEPTANCE + head_acceptance)
 
 
 def _facts(config: EngineConfig, pair: ModelPair, number: int, cache_mib: float) -> Facts:
     target, drafter = pair.target, pair.drafter
     drafters = ("none", "ngram") + (("head", "both") if pair.head else ())
     drafters += ("draft_model",) if drafter else ()
-    read = [target.network.weight_bytes, drafter.network.weight_bytes if drafter else 0]
+    weight_bytes = [target.network.weight_bytes, drafter.network.weight_bytes if drafter else 0]
     return Facts(
         target=target.name,
         weights=target.weights,
@@ -188,7 +194,7 @@ def _facts(config: EngineConfig, pair: ModelPair, number: int, cache_mib: float)
         pair=number,
         drafter_name=drafter.name if drafter else "",
         drafter_device=drafter.device if drafter else target.device if pair.head else "",
-        weights_mib=sum(read) / MIB,
+        weights_mib=sum(weight_bytes) / MIB,
         cache_mib=cache_mib,
     )
 

@@ -19,7 +19,8 @@ _Result = TypeVar("_Result")
 
 
 def attempt(step: Callable[[], _Result]) -> _Result | Finished:
-    """What the step returns, or the end of a reply that it broke: what nobody expected is logged, and told in our words."""
+    """What the step returns, or the end of a reply that it broke: what nobody expected is logged, and
+    told in our words."""
     try:
         return step()
     except EngineError as error:
@@ -32,8 +33,8 @@ def attempt(step: Callable[[], _Result]) -> _Result | Finished:
 class Channel(Generic[Item]):
     """The items of one request. Iterating yields them until the last, inclusive.
 
-    A reader that is slow or gone never holds the engine: items wait in memory, at most a reply's worth. As a context manager
-    it cancels on leaving, so a reader that fails half-way does not leave the engine working for nobody.
+    A reader that is slow or gone never holds the engine: items wait in memory, at most a reply's worth. As a context
+    manager it cancels on leaving, so a reader that fails half-way does not leave the engine working for nobody.
     """
 
     ends: ClassVar[tuple[type, ...]] = ()
@@ -50,10 +51,10 @@ class Channel(Generic[Item]):
         with self._changed:
             if not self._done:
                 self._changed.wait_for(lambda: bool(self._items), timeout_s)
-            taken = list(self._items)
+            items = list(self._items)
             self._items.clear()
-            self._done = self._done or (bool(taken) and isinstance(taken[-1], self.ends))
-            return taken
+            self._done = self._done or (bool(items) and isinstance(items[-1], self.ends))
+            return items
 
     @property
     def done(self) -> bool:

@@ -1,4 +1,4 @@
-"""A change of the pair in use, as seen by whoever asked for it: how far it is, and a way to call it off."""
+"""A swap of the pair in use, as seen by whoever asked for it: how far it is, and a way to call it off."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from engine.config import EngineConfig
+from engine.serving.load_pair import load_failure
 
 
 class SwapPhase(StrEnum):
@@ -92,13 +93,20 @@ class Swap:
             if not self._status.over:
                 self._tell(phase, step, fraction, message)
 
+    def fail(self, error: BaseException) -> None:
+        """CANCELLED where the error is that it was called off, else FAILED."""
+        if isinstance(error, SwapCancelled):
+            self.tell(SwapPhase.CANCELLED)
+        else:
+            self.tell(SwapPhase.FAILED, message=load_failure(error))
+
     def make_room(self) -> None:
         """From here on the pair of before is not in use."""
         with self._changed:
             self._status = replace(self._status, instead=True)
 
     def progress(self, step: str, fraction: float | None = None) -> None:
-        """For loaders. Raises CalledOff."""
+        """For loaders. Raises SwapCancelled."""
         if self.cancelled:
             raise SwapCancelled
         self.tell(SwapPhase.LOADING, step, fraction)

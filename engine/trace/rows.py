@@ -1,4 +1,5 @@
-"""Rows of a trace back into events, one at a time. Nothing in them is believed (see `engine.trace.reply` for the format)."""
+"""Rows of a trace back into events, one at a time. Nothing in them is believed (see
+`engine.trace.reply` for the format)."""
 
 from __future__ import annotations
 

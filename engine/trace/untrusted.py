@@ -24,9 +24,9 @@ def fail(why: str) -> NoReturn:
     raise TraceError(f"This saved reply cannot be read ({why}): it is damaged or of another version, so ask anew.")
 
 
-def check_keys(row: Mapping[str, Any], given: Collection[str], optional: Collection[str] = ()) -> None:
+def check_keys(row: Mapping[str, Any], required: Collection[str], optional: Collection[str] = ()) -> None:
     """That the object has all that must be given, and nothing unknown."""
-    if not row.keys() >= set(given) or not row.keys() <= {*given, *optional}:
+    if not row.keys() >= set(required) or not row.keys() <= {*required, *optional}:
         fail("something is missing in it, or unknown")
 
 
@@ -81,8 +81,8 @@ def text(value: object, most: int = MAX_TEXT) -> str:
     return value
 
 
-def word(value: object, known: Collection[str]) -> str:
-    if not isinstance(value, str) or value not in known:
+def word(value: object, words: Collection[str]) -> str:
+    if not isinstance(value, str) or value not in words:
         fail("a word in it is unknown")
     return value
 

@@ -14,11 +14,11 @@ COMMANDS = (collect, fit, judge)
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m engine.train", description=__doc__)
-    commands = made.add_subparsers(dest="command", required=True)
+    root = argparse.ArgumentParser(prog="python -m engine.train", description=__doc__)
+    commands = root.add_subparsers(dest="command", required=True)
     for command in COMMANDS:
         command.add_command(commands)
-    return made
+    return root
 
 
 def main(argv: list[str] | None = None) -> int:

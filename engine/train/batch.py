@@ -1,4 +1,4 @@
-"""Many replies at once from one target: each lane goes its own way, and all of them share the passes over the weights."""
+"""Many dialogues at once from one target: each sequence goes its own way, and all share the passes over the weights."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from engine.train.features import Array
 
 
 @dataclass(frozen=True, slots=True)
-class BatchTurn:
-    """What a talk wants sampled next. ids: what comes before; limit: tokens at most; kept: whether it is a dialogue."""
+class TurnRequest:
+    """A turn to be sampled. ids: what comes before; limit: tokens at most; kept: whether a dialogue ends with it."""
 
     ids: Sequence[int]
     limit: int
@@ -28,28 +28,30 @@ class BatchTurn:
     kept: bool = True
 
 
-CIRCLE, LONGEST_PERIOD, EVERY = 96, 40, 16
-"""A reply whose last CIRCLE tokens repeat at most LONGEST_PERIOD is ended: it would only go on so, and teach nothing new.
-Looked for every so many tokens."""
+LOOP_WINDOW, LONGEST_PERIOD, LOOP_CHECK_EVERY = 96, 40, 16
+"""A reply whose last LOOP_WINDOW tokens repeat at most LONGEST_PERIOD is ended: it would only go on so, and teach nothing
+new. Looked for every so many tokens."""
 
-Talk = Generator[BatchTurn, list[int], None]
-"""One conversation: yields its turns one after the other, and is sent the tokens of each, its stop token included."""
+DialogueTurns = Generator[TurnRequest, list[int], None]
+"""A dialogue in the making: yields its turns one after the other, and is sent the tokens of each,
+its stop token too."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
-    """A turn that has ended. states: float32 [tokens, layers, hidden], the features of all its ids; None if not wanted."""
+class GeneratedDialogue:
+    """A dialogue up to the end of a turn. states: float32 [tokens, layers, hidden], the features of all its ids;
+    None if not wanted."""
 
     dialogue: Dialogue
     states: Array | None
 
 
 @dataclass(slots=True, eq=False)
-class BatchLane:
-    """A talk that is running. The cache is its own from turn to turn, so only what is new is computed."""
+class RunningSequence:
+    """A dialogue that is being generated. The cache is its own from turn to turn, so only what is new is computed."""
 
-    talk: Talk
-    turn: BatchTurn
+    turns: DialogueTurns
+    turn: TurnRequest
     ids: list[int]
     cache: KVCache
     ended: bool = False
@@ -59,83 +61,90 @@ class BatchLane:
         return self.ids[len(self.turn.ids) :]
 
 
-def play(
+def generate_dialogues(
     model: Model,
-    talks: Iterator[Talk],
+    dialogues: Iterator[DialogueTurns],
     batch: int,
     stop_ids: Collection[int],
     *,
     rng: random.Random,
     layers: Sequence[int] = (),
-) -> Iterator[Spoken]:
-    """Keeps `batch` talks running as long as `talks` has more, and gives each kept turn as soon as it has ended.
+) -> Iterator[GeneratedDialogue]:
+    """Keeps `batch` dialogues running as long as there are more, and yields each kept turn as soon as it has ended.
 
-    layers: whose hidden states to keep (as `KVCache.feature_layers`). The talks must leave room for a reply in the context.
-    Raises NumericalError where the model's output is no number.
+    layers: whose hidden states to keep (as `KVCache.feature_layers`). The turns must leave room for a reply in the
+    context. Raises NumericalError where the model's output is no number.
     """
-    lanes: list[BatchLane] = []
+    running: list[RunningSequence] = []
     while True:
-        lanes += _begun(talks, batch - len(lanes), layers)
-        if not lanes:
+        running += _start_sequences(dialogues, batch - len(running), layers)
+        if not running:
             return
-        found = model.forward([Request(lane.ids, 0 if lane.ended else 1, lane.cache) for lane in lanes])
-        _speak([lane for lane in lanes if not lane.ended], found, stop_ids, model, rng)
-        going: list[BatchLane] = []
-        for lane in lanes:
-            if not lane.ended or (layers and len(lane.cache.ids) < len(lane.ids)):
-                going.append(lane)  # of the last token, too, the hidden states are wanted: one more pass
+        logits = model.forward(
+            [Request(sequence.ids, 0 if sequence.ended else 1, sequence.cache) for sequence in running]
+        )
+        _append_tokens([sequence for sequence in running if not sequence.ended], logits, stop_ids, model, rng)
+        unfinished: list[RunningSequence] = []
+        for sequence in running:
+            if not sequence.ended or (layers and len(sequence.cache.ids) < len(sequence.ids)):
+                unfinished.append(sequence)  # of the last token, too, the hidden states are wanted: one more pass
                 continue
-            if lane.turn.kept:
-                yield _spoken(lane, bool(layers))
-            if _goes_on(lane):
-                going.append(lane)
-        lanes = going
+            if sequence.turn.kept:
+                yield _to_generated(sequence, bool(layers))
+            if _start_next_turn(sequence):
+                unfinished.append(sequence)
+        running = unfinished
 
 
-def _begun(talks: Iterator[Talk], many: int, layers: Sequence[int]) -> Iterator[BatchLane]:
-    """Up to `many` new lanes; talks that have nothing to say are passed over."""
-    while many > 0:
-        talk = next(talks, None)
-        if talk is None:
+def _start_sequences(
+    dialogues: Iterator[DialogueTurns], count: int, layers: Sequence[int]
+) -> Iterator[RunningSequence]:
+    """Up to `count` new ones; dialogues without a turn are passed over."""
+    while count > 0:
+        turns = next(dialogues, None)
+        if turns is None:
             return
-        turn = next(talk, None)
+        turn = next(turns, None)
         if turn is not None:
-            many -= 1
-            yield BatchLane(talk, turn, list(turn.ids), KVCache(layers))
+            count -= 1
+            yield RunningSequence(turns, turn, list(turn.ids), KVCache(layers))
 
 
-def _speak(
-    lanes: Sequence[BatchLane],
-    found: Sequence[Tensor],
+def _append_tokens(
+    sequences: Sequence[RunningSequence],
+    pass_logits: Sequence[Tensor],
     stop_ids: Collection[int],
     model: Model,
     rng: random.Random,
 ) -> None:
-    """One more token for each lane. found: of every lane of the pass; those of ended ones have no rows."""
-    for lane, logits in zip(lanes, (rows for rows in found if len(rows)), strict=True):
-        probs = probabilities(logits, lane.ids, len(lane.turn.ids), lane.turn.params, model.native_sampler)[0]
-        lane.ids.append(inverse_cdf(probs, rng.random(), model.native_sampler))
-        spent = len(lane.reply) >= lane.turn.limit or len(lane.ids) >= model.context_len
-        lane.ended = spent or lane.ids[-1] in stop_ids or (len(lane.ids) % EVERY == 0 and turns_in_circles(lane.reply))
+    """One more token for each. pass_logits: of every sequence of the pass; those of ended ones have no rows."""
+    for sequence, logits in zip(sequences, (logits for logits in pass_logits if len(logits)), strict=True):
+        probs = probabilities(logits, sequence.ids, len(sequence.turn.ids), sequence.turn.params, model.native_sampler)[
+            0
+        ]
+        sequence.ids.append(inverse_cdf(probs, rng.random(), model.native_sampler))
+        full = len(sequence.reply) >= sequence.turn.limit or len(sequence.ids) >= model.context_len
+        looping = len(sequence.ids) % LOOP_CHECK_EVERY == 0 and is_looping(sequence.reply)
+        sequence.ended = full or sequence.ids[-1] in stop_ids or looping
 
 
-def turns_in_circles(ids: Sequence[int]) -> bool:
-    """Whether the last CIRCLE of ids are one and the same run of at most LONGEST_PERIOD tokens, over and over."""
-    last = list(ids[-CIRCLE:])
-    return len(last) == CIRCLE and any(last[n:] == last[:-n] for n in range(1, LONGEST_PERIOD + 1))
+def is_looping(ids: Sequence[int]) -> bool:
+    """Whether the last LOOP_WINDOW of ids are one and the same run of at most LONGEST_PERIOD tokens, over and over."""
+    last = list(ids[-LOOP_WINDOW:])
+    return len(last) == LOOP_WINDOW and any(last[n:] == last[:-n] for n in range(1, LONGEST_PERIOD + 1))
 
 
-def _spoken(lane: BatchLane, with_states: bool) -> Spoken:
-    dialogue = Dialogue(tuple(lane.ids), len(lane.turn.ids), lane.turn.params.temperature)
-    states = fetch_to_cpu(lane.cache.features(0, len(lane.ids))).numpy().copy() if with_states else None
-    return Spoken(dialogue, states)
+def _to_generated(sequence: RunningSequence, with_states: bool) -> GeneratedDialogue:
+    dialogue = Dialogue(tuple(sequence.ids), len(sequence.turn.ids), sequence.turn.params.temperature)
+    states = fetch_to_cpu(sequence.cache.features(0, len(sequence.ids))).numpy().copy() if with_states else None
+    return GeneratedDialogue(dialogue, states)
 
 
-def _goes_on(lane: BatchLane) -> bool:
-    """Whether the talk has another turn, which then runs in this lane."""
+def _start_next_turn(sequence: RunningSequence) -> bool:
+    """Whether the dialogue has another turn, which then is what this sequence runs."""
     try:
-        lane.turn = lane.talk.send(lane.reply)
+        sequence.turn = sequence.turns.send(sequence.reply)
     except StopIteration:
         return False
-    lane.ids, lane.ended = list(lane.turn.ids), False
+    sequence.ids, sequence.ended = list(sequence.turn.ids), False
     return True

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 
 from engine.cli.options import add_threads_option, silent, tell
-from engine.cli.progress import written
+from engine.cli.progress import format_duration
 from engine.config import KERNELS, Message, SamplingParams
 from engine.errors import EngineError
 from engine.heads.load import target_sizes
@@ -17,7 +17,7 @@ from engine.loading.load import load
 from engine.networks.kv_cache import common_prefix
 from engine.networks.model import Model
 from engine.text.tokenizer import Tokenizer
-from engine.train.batch import BatchTurn, Spoken, Talk, play
+from engine.train.batch import DialogueTurns, GeneratedDialogue, TurnRequest, generate_dialogues
 from engine.train.dialogues import Dialogue, append_dialogues, read_dialogues
 from engine.train.features import FeatureStore, all_layers, layers_option
 from engine.train.prompts.make import TrainingPrompt, follow_up, prompts
@@ -101,19 +101,23 @@ def collect(
 
     What is there decides the seed, so that going on brings new prompts; its replies are passages for them, too.
     """
-    had = list(read_dialogues(out)) if out.exists() else []
+    dialogues = list(read_dialogues(out)) if out.exists() else []
     pool = Pool(passages)
-    for dialogue in had:
+    for dialogue in dialogues:
         pool.add_reply(_reply_text(tokenizer, dialogue))
-    tally = CollectTally(had, tokens, report)
-    rng = random.Random(f"{seed} {len(had)}")
-    talks = _talks(tokenizer, pool, rng, tally, {d.ids[: d.prompt_len] for d in had}, model.context_len)
+    tally = CollectTally(dialogues, tokens, report)
+    rng = random.Random(f"{seed} {len(dialogues)}")
+    scripts = _make_dialogues(
+        tokenizer, pool, rng, tally, {d.ids[: d.prompt_len] for d in dialogues}, model.context_len
+    )
     layers = store.layers if store else ()
     try:
-        for spoken in play(model, talks, batch, tokenizer.stop_ids, rng=random.Random(rng.random()), layers=layers):
-            _keep(spoken, out, store)
-            pool.add_reply(_reply_text(tokenizer, spoken.dialogue))
-            tally.add(spoken.dialogue)
+        for output in generate_dialogues(
+            model, scripts, batch, tokenizer.stop_ids, rng=random.Random(rng.random()), layers=layers
+        ):
+            _keep(output, out, store)
+            pool.add_reply(_reply_text(tokenizer, output.dialogue))
+            tally.add(output.dialogue)
     except KeyboardInterrupt:
         report(f"stopped: {tally}; the same command goes on from here")
         raise
@@ -138,10 +142,10 @@ def trim(out: Path) -> None:
 class CollectTally:
     """How many dialogues and reply tokens there are, and what that says about the time left."""
 
-    def __init__(self, had: Sequence[Dialogue], goal: int, report: Report) -> None:
-        self.dialogues, self.tokens, self.goal = len(had), sum(d.reply_len for d in had), goal
+    def __init__(self, dialogues: Sequence[Dialogue], goal: int, report: Report) -> None:
+        self.dialogues, self.tokens, self.goal = len(dialogues), sum(d.reply_len for d in dialogues), goal
         self._report, self._begin_s, self._begin_tokens = report, perf_counter(), self.tokens
-        self._told_s = self._begin_s
+        self._reported_s = self._begin_s
 
     def __str__(self) -> str:
         return f"{self.dialogues:,} dialogues, {self.tokens:,} of {self.goal:,} reply tokens"
@@ -150,50 +154,61 @@ class CollectTally:
         self.dialogues += 1
         self.tokens += dialogue.reply_len
         now_s = perf_counter()
-        if now_s - self._told_s >= REPORT_S:
-            self._told_s = now_s
+        if now_s - self._reported_s >= REPORT_S:
+            self._reported_s = now_s
             speed = (self.tokens - self._begin_tokens) / (now_s - self._begin_s)
-            left = f"{written((self.goal - self.tokens) / speed)} left" if self.tokens < self.goal else "the last ones"
-            self._report(f"{self}, {speed:.0f} tokens/s, {left}")
+            time_left = (
+                f"{format_duration((self.goal - self.tokens) / speed)} left"
+                if self.tokens < self.goal
+                else "the last ones"
+            )
+            self._report(f"{self}, {speed:.0f} tokens/s, {time_left}")
 
 
-def _talks(
+def _make_dialogues(
     tokenizer: Tokenizer,
     pool: Pool,
     rng: random.Random,
     tally: CollectTally,
-    seen: set[tuple[int, ...]],
+    known_prompts: set[tuple[int, ...]],
     context_len: int,
-) -> Iterator[Talk]:
-    """New talks until the goal is reached. What is running then is still ended, or only short replies would count."""
-    asked = prompts(rng, pool)
+) -> Iterator[DialogueTurns]:
+    """New dialogues until the goal is reached. What is running then is still ended, or only short
+    replies would count."""
+    training_prompts = prompts(rng, pool)
     while tally.tokens < tally.goal:
-        first = None if rng.random() < INVENTED else next(asked)
-        yield _talk(tokenizer, first, random.Random(rng.getrandbits(63)), seen, context_len)
+        prompt = None if rng.random() < INVENTED else next(training_prompts)
+        yield _dialogue_turns(tokenizer, prompt, random.Random(rng.getrandbits(63)), known_prompts, context_len)
 
 
-def _talk(
-    tokenizer: Tokenizer, first: TrainingPrompt | None, rng: random.Random, seen: set[tuple[int, ...]], context_len: int
-) -> Talk:
-    """One conversation. first: what the user asks; None where the target invents the user's turns."""
+def _dialogue_turns(
+    tokenizer: Tokenizer,
+    prompt: TrainingPrompt | None,
+    rng: random.Random,
+    known_prompts: set[tuple[int, ...]],
+    context_len: int,
+) -> DialogueTurns:
+    """The turns of one dialogue. prompt: what the user asks; None where the target invents the user's turns."""
     messages: list[Message] = []
     for turn in range(1 + (rng.random() < SECOND_TURNS)):
-        if first is None:
-            opening = _opening(tokenizer, messages)
-            if len(opening) + REPLY_TOKENS > context_len:
+        if prompt is None:
+            ids_before_user = _ids_before_user_text(tokenizer, messages)
+            if len(ids_before_user) + REPLY_TOKENS > context_len:
                 return
-            text = tokenizer.decode((yield BatchTurn(opening, USER_TOKENS, _sampling(rng, WARM), kept=False))).strip()
+            text = tokenizer.decode(
+                (yield TurnRequest(ids_before_user, USER_TOKENS, _sampling(rng, WARM), kept=False))
+            ).strip()
         else:
-            text = follow_up(rng, first.kind) if turn else first.text
+            text = follow_up(rng, prompt.kind) if turn else prompt.text
         if not text:
             return
         messages.append(Message("user", text))
-        ids = tuple(tokenizer.encode_chat(messages))
-        if ids in seen or len(ids) + REPLY_TOKENS > context_len:
+        prompt_ids = tuple(tokenizer.encode_chat(messages))
+        if prompt_ids in known_prompts or len(prompt_ids) + REPLY_TOKENS > context_len:
             return
-        seen.add(ids)
+        known_prompts.add(prompt_ids)
         limit = LONG_REPLY_TOKENS if rng.random() < LONG_SHARE else REPLY_TOKENS
-        reply = yield BatchTurn(ids, limit, _sampling(rng, TEMPERATURES))
+        reply = yield TurnRequest(prompt_ids, limit, _sampling(rng, TEMPERATURES))
         messages.append(Message("assistant", tokenizer.decode(reply)))
 
 
@@ -201,17 +216,17 @@ def _sampling(rng: random.Random, temperatures: Sequence[float]) -> SamplingPara
     return SamplingParams(temperature=rng.choice(temperatures), top_p=TOP_P)
 
 
-def _opening(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
+def _ids_before_user_text(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
     """The prompt up to where the user's next turn begins: what two different turns have in common."""
-    one, other = (tokenizer.encode_chat([*messages, Message("user", text)]) for text in ("Apples", "how 3"))
-    return one[: common_prefix(one, other)]
+    ids, other_ids = (tokenizer.encode_chat([*messages, Message("user", text)]) for text in ("Apples", "how 3"))
+    return ids[: common_prefix(ids, other_ids)]
 
 
-def _keep(spoken: Spoken, out: Path, store: FeatureStore | None) -> None:
+def _keep(output: GeneratedDialogue, out: Path, store: FeatureStore | None) -> None:
     """The dialogue first: states that a stop has cost can be computed again."""
-    append_dialogues(out, [spoken.dialogue])
-    if store is not None and spoken.states is not None:
-        store.add([spoken.dialogue], [spoken.states])
+    append_dialogues(out, [output.dialogue])
+    if store is not None and output.states is not None:
+        store.add([output.dialogue], [output.states])
 
 
 def _reply_text(tokenizer: Tokenizer, dialogue: Dialogue) -> str:

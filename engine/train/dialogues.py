@@ -28,24 +28,26 @@ class Dialogue:
         return len(self.ids) - self.prompt_len
 
 
-def repeated(ids: Sequence[int], run: int = 3) -> list[bool]:
-    """For each token whether it and those before it, `run` together, have come before: what follows is then easily guessed."""
-    seen: set[tuple[int, ...]] = set()
-    found = []
+def mark_repeats(ids: Sequence[int], length: int = 3) -> list[bool]:
+    """For each token whether it and those before it, `length` together, have come before: what follows is
+    then easily guessed."""
+    runs: set[tuple[int, ...]] = set()
+    marks = []
     for end in range(1, len(ids) + 1):
-        last = tuple(ids[max(0, end - run) : end])
-        found.append(len(last) == run and last in seen)
-        seen.add(last)
-    return found
+        run = tuple(ids[max(0, end - length) : end])
+        marks.append(len(run) == length and run in runs)
+        runs.add(run)
+    return marks
 
 
 def read_dialogues(path: Path) -> Iterator[Dialogue]:
-    """A last line that a stop cut short is left out. Raises EngineError for a file that is missing or holds something else."""
+    """A last line that a stop cut short is left out. Raises EngineError for a file that is missing or
+    holds something else."""
     try:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 if line.endswith("\n"):
-                    yield parsed(line, f"{path}, line {number}")
+                    yield parse_dialogue(line, f"{path}, line {number}")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise EngineError(f"The dialogues {path} cannot be read ({error}).") from error
 
@@ -55,11 +57,11 @@ def digest(ids: Sequence[int]) -> bytes:
     return hashlib.sha256(np.asarray(ids, np.int64).tobytes()).digest()
 
 
-def parsed(line: str, where: str) -> Dialogue:
+def parse_dialogue(line: str, where: str) -> Dialogue:
     """Raises EngineError, which says where."""
     try:
-        found = json.loads(line)
-        ids, prompt_len, temperature = tuple(found["ids"]), found["prompt_len"], found.get("temperature")
+        record = json.loads(line)
+        ids, prompt_len, temperature = tuple(record["ids"]), record["prompt_len"], record.get("temperature")
     except (ValueError, KeyError, TypeError) as error:
         raise EngineError(f"{where} holds no dialogue: it needs prompt_len and ids.") from error
     if not all(isinstance(number, int) and number >= 0 for number in (prompt_len, *ids)) or not 0 < prompt_len < len(
@@ -69,8 +71,8 @@ def parsed(line: str, where: str) -> Dialogue:
     return Dialogue(ids, prompt_len, temperature)
 
 
-def line_of(dialogue: Dialogue, **more: int) -> str:
-    """What `parsed` reads. more: further entries."""
+def to_line(dialogue: Dialogue, **more: int) -> str:
+    """What `parse_dialogue` reads. more: further entries."""
     d = dialogue
     record = {"prompt_len": d.prompt_len, "temperature": d.temperature, "ids": list(d.ids), **more}
     return json.dumps(record, separators=(",", ":")) + "\n"
@@ -79,4 +81,4 @@ def line_of(dialogue: Dialogue, **more: int) -> str:
 def append_dialogues(path: Path, dialogues: Iterable[Dialogue]) -> None:
     """Written and flushed at once, so that a stop loses at most what is being sampled."""
     with path.open("a", encoding="utf-8") as file:
-        file.writelines(map(line_of, dialogues))
+        file.writelines(map(to_line, dialogues))

@@ -19,7 +19,7 @@ from engine.errors import EngineError
 from engine.networks.devices import fetch_to_cpu
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
-from engine.train.dialogues import Dialogue, digest, line_of, parsed
+from engine.train.dialogues import Dialogue, digest, parse_dialogue, to_line
 
 Array = np.ndarray[Any, Any]
 PASS_TOKENS = 1024
@@ -31,12 +31,12 @@ def default_layers(layers: int) -> tuple[int, ...]:
     return max(1, layers // 10), layers // 2 + 1, layers - 1
 
 
-def all_layers(asked: Sequence[int] | None, layers: int) -> tuple[int, ...]:
+def all_layers(head_layers: Sequence[int] | None, layers: int) -> tuple[int, ...]:
     """Those that the head reads, as asked for or by default, and the target's last output. Raises EngineError."""
-    read = tuple(asked or default_layers(layers))
-    if list(read) != sorted(set(read)) or not 0 <= read[0] <= read[-1] < layers:
-        raise EngineError(f"--layers takes rising numbers from 0 to {layers - 1} for this target, not {read}.")
-    return *read, layers
+    layers_read = tuple(head_layers or default_layers(layers))
+    if list(layers_read) != sorted(set(layers_read)) or not 0 <= layers_read[0] <= layers_read[-1] < layers:
+        raise EngineError(f"--layers takes rising numbers from 0 to {layers - 1} for this target, not {layers_read}.")
+    return *layers_read, layers
 
 
 def layers_option(text: str) -> tuple[int, ...]:
@@ -56,7 +56,8 @@ class Entry:
 
 
 class FeatureStore:
-    """Opens or begins the folder. layers: as `KVCache.feature_layers`, the last of them the number of layers of the target.
+    """Opens or begins the folder. layers: as `KVCache.feature_layers`, the last of them the number of
+    layers of the target.
 
     Raises EngineError where the folder cannot be used, or holds the states of another target or of other layers.
     """
@@ -93,7 +94,7 @@ class FeatureStore:
             file.flush()
         with self._index.open("a", encoding="utf-8") as file:
             for d in dialogues:
-                file.write(line_of(d, offset=at))
+                file.write(to_line(d, offset=at))
                 self.entries.append(Entry(d, at))
                 at += len(d.ids)
 
@@ -105,20 +106,21 @@ class FeatureStore:
         return max((e.offset + len(e.dialogue.ids) for e in self.entries), default=0)
 
     def _read_index(self) -> list[Entry]:
-        """Forgets, in the file too, a last line that a stop cut short, and dialogues whose states did not get onto the disk."""
+        """Forgets, in the file too, a last line that a stop cut short, and dialogues whose states did not
+        get onto the disk."""
         if not self._index.exists():
             return []
         text = self._index.read_text(encoding="utf-8")
         lines = text[: text.rfind("\n") + 1].splitlines(keepends=True)
-        entries = [Entry(parsed(line, str(self._index)), json.loads(line)["offset"]) for line in lines]
+        entries = [Entry(parse_dialogue(line, str(self._index)), json.loads(line)["offset"]) for line in lines]
         size = self._states.stat().st_size if self._states.exists() else 0
-        kept = [(e.offset + len(e.dialogue.ids)) * self._token_bytes <= size for e in entries]
-        whole = "".join(line for line, there in zip(lines, kept, strict=True) if there)
-        if whole != text:
+        on_disk = [(e.offset + len(e.dialogue.ids)) * self._token_bytes <= size for e in entries]
+        complete = "".join(line for line, is_on_disk in zip(lines, on_disk, strict=True) if is_on_disk)
+        if complete != text:
             partial = self._index.with_suffix(".partial")
-            partial.write_text(whole, encoding="utf-8")
+            partial.write_text(complete, encoding="utf-8")
             partial.replace(self._index)
-        return [entry for entry, there in zip(entries, kept, strict=True) if there]
+        return [entry for entry, is_on_disk in zip(entries, on_disk, strict=True) if is_on_disk]
 
 
 def batches(lengths: Sequence[int], order: Sequence[int], size: int) -> Iterator[list[int]]:
@@ -137,18 +139,18 @@ def fill(
     store: FeatureStore, model: Model, dialogues: Iterable[Dialogue], report: Callable[[int, int], None]
 ) -> FeatureStore:
     """Compute what the store lacks. report(tokens done, tokens in all) after each pass."""
-    known = {digest(e.dialogue.ids) for e in store.entries}
+    digests = {digest(e.dialogue.ids) for e in store.entries}
     todo: list[Dialogue] = []
     for d in dialogues:
-        if (name := digest(d.ids)) not in known and len(d.ids) <= model.context_len:
-            known.add(name)
+        if (name := digest(d.ids)) not in digests and len(d.ids) <= model.context_len:
+            digests.add(name)
             todo.append(d)
     lengths = [len(d.ids) for d in todo]
-    done = 0
+    tokens_done = 0
     for batch in batches(lengths, range(len(todo)), PASS_TOKENS):
         store.add([todo[i] for i in batch], [_states(model, todo[i], store.layers) for i in batch])
-        done += sum(lengths[i] for i in batch)
-        report(done, sum(lengths))
+        tokens_done += sum(lengths[i] for i in batch)
+        report(tokens_done, sum(lengths))
     return store
 
 

@@ -1,8 +1,9 @@
-"""The training-time test: every step of a draft chain for all positions at once (EAGLE-3, arXiv:2503.01840, section 3.2).
+"""The training-time test: every step of a draft chain for all positions at once (EAGLE-3,
+arXiv:2503.01840, section 3.2).
 
-A chain begins behind each token of a reply. Its first step reads the target's states; step j reads what step j - 1 gave,
-and the token that really came. It attends to the entries that were made from the target's states up to where the chain
-began, and to the chain's own.
+A chain begins behind each token of a reply. Its first step reads the target's states; step j reads what step j - 1
+gave, and the token that really came. It attends to the entries that were made from the target's states up to where the
+chain began, and to the chain's own.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class ChainStep:
-    """One step of all chains: logits [chains, draft vocabulary]; target, the same of the target (soft), as probabilities.
+    """One step of all chains: logits [chains, draft vocabulary]; target, the same of the target
+    (soft), as probabilities.
 
-    valid [chains]: where there was still something to predict; actual [chains]: the token that came, an id of the target.
+    valid [chains]: where there was still something to predict; actual [chains]: the token that came,
+    an id of the target.
     """
 
     logits: Tensor
@@ -47,8 +50,8 @@ class ChainStep:
 
 
 class Trainee:
-    """The head with its target's frozen tables: embedding [V, hidden], norm [hidden], and the rows of the target's output
-    matrix that the draft vocabulary keeps (`weights["lm_head.weight"]`, frozen)."""
+    """The head with its target's frozen tables: embedding [V, hidden], norm [hidden], and the rows of the target's
+    output matrix that the draft vocabulary keeps (`weights["lm_head.weight"]`, frozen)."""
 
     def __init__(self, config: HeadConfig, weights: Weights, embedding: Tensor, target_norm: Tensor) -> None:
         self.config, self.weights = config, weights
@@ -56,47 +59,46 @@ class Trainee:
         self._cosine, self._sine = rope_tables(config.shape)
 
     def chains(
-        self, examples: Sequence[Example], steps: int, later: float = 1.0, dice: torch.Generator | None = None
+        self, examples: Sequence[Example], steps: int, later_share: float = 1.0, rng: torch.Generator | None = None
     ) -> list[ChainStep]:
         """All steps of all chains of several dialogues; what is no attention runs over all of them together.
 
-        later: so large a share of the chains, drawn with `dice`, goes on behind the first step.
+        later_share: so large a share of the chains, drawn with `rng`, goes on behind the first step.
         """
         config, weights = self.config, self.weights
-        entries = [len(e.ids) - 1 for e in examples]
+        counts = [len(e.ids) - 1 for e in examples]
         state = eagle3.join(weights, config, torch.cat([e.features[:-1] for e in examples]))
         embedded = self._embedding[torch.cat([e.ids[1:] for e in examples])]
         x, residual = eagle3.attention_input(weights, config, embedded, state)
-        positions = torch.cat([torch.arange(n) for n in entries])
-        keys = torch.split(self._rotated(eagle3.project(weights, config, 0, x, "k"), positions), entries)
-        values = torch.split(eagle3.project(weights, config, 0, x, "v"), entries)
+        positions = torch.cat([torch.arange(n) for n in counts])
+        keys = torch.split(self._rotate(eagle3.project(weights, config, 0, x, "k"), positions), counts)
+        values = torch.split(eagle3.project(weights, config, 0, x, "v"), counts)
         starts = [
-            torch.arange(e.first, n) if e.starts is None else e.starts for e, n in zip(examples, entries, strict=True)
+            torch.arange(e.first, n) if e.starts is None else e.starts for e, n in zip(examples, counts, strict=True)
         ]
-        rows = torch.cat([s + sum(entries[:i]) for i, s in enumerate(starts)])  # of the chains among all entries
+        rows = torch.cat([s + sum(counts[:i]) for i, s in enumerate(starts)])  # of the chains among all entries
         x, residual = x[rows], residual[rows]
         target = self._target(examples)
-        own: list[tuple[Tensor, Tensor]] = []
-        found = []
+        step_entries: list[tuple[Tensor, Tensor]] = []
+        chain_steps = []
         for j in range(steps):
-            if j == 1 and later < 1.0:
-                kept = torch.rand(len(state), generator=dice) < later
-                state = state[kept]
-                masks = torch.split(kept, [len(s) for s in starts])
-                starts = [s[mask] for s, mask in zip(starts, masks, strict=True)]
+            if j == 1 and later_share < 1.0:
+                state, starts = _sample_chains(state, starts, later_share, rng)
             position = torch.cat(starts) + j
             if j:
                 ids = torch.cat([_ahead(e.ids, s, 1 + j) for e, s in zip(examples, starts, strict=True)])
                 x, residual = eagle3.attention_input(weights, config, self._embedding[ids], state)
-                key = self._rotated(eagle3.project(weights, config, 0, x, "k"), position)
-                own.append((key, eagle3.project(weights, config, 0, x, "v")))
-            queries = self._rotated(eagle3.project(weights, config, 0, x, "q"), position)
-            state = eagle3.finish_layer(weights, config, 0, residual, _attend(queries, keys, values, own, starts))
-            found.append(self._step(examples, starts, state, target, j))
+                key = self._rotate(eagle3.project(weights, config, 0, x, "k"), position)
+                step_entries.append((key, eagle3.project(weights, config, 0, x, "v")))
+            queries = self._rotate(eagle3.project(weights, config, 0, x, "q"), position)
+            state = eagle3.finish_layer(
+                weights, config, 0, residual, _attend(queries, keys, values, step_entries, starts)
+            )
+            chain_steps.append(self._step(examples, starts, state, target, j))
             state = eagle3.next_input(weights, config, state)
-        return found
+        return chain_steps
 
-    def _rotated(self, heads: Tensor, positions: Tensor) -> Tensor:
+    def _rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
         return eagle3.rotate(heads, self._cosine[positions], self._sine[positions])
 
     @torch.no_grad()
@@ -120,6 +122,15 @@ class Trainee:
         return ChainStep(logits, torch.cat(probs), torch.cat(valid), torch.cat(actual))
 
 
+def _sample_chains(
+    state: Tensor, starts: Sequence[Tensor], share: float, rng: torch.Generator | None
+) -> tuple[Tensor, list[Tensor]]:
+    """State and starts of so large a share of the chains."""
+    keep = torch.rand(len(state), generator=rng) < share
+    masks = torch.split(keep, [len(s) for s in starts])
+    return state[keep], [s[mask] for s, mask in zip(starts, masks, strict=True)]
+
+
 def _ahead(ids: Tensor, starts: Tensor, distance: int) -> Tensor:
     """Token t + distance for each chain that begins at t; the last token where there is none."""
     return ids[(starts + distance).clamp(max=len(ids) - 1)]
@@ -129,27 +140,28 @@ def _attend(
     queries: Tensor,
     keys: Sequence[Tensor],
     values: Sequence[Tensor],
-    own: Sequence[tuple[Tensor, Tensor]],
+    step_entries: Sequence[tuple[Tensor, Tensor]],
     starts: Sequence[Tensor],
 ) -> Tensor:
-    """queries [chains, heads, dim]. keys, values: [entries, kv heads, dim] of each dialogue, of which a chain that begins
-    at t sees those up to t. own: keys and values [chains, kv heads, dim] of each later step. Returns [chains, heads * dim].
+    """queries [chains, heads, dim]. keys, values: [entries, kv heads, dim] of each dialogue, of which a chain that
+    begins at t sees those up to t. step_entries: keys and values [chains, kv heads, dim] of each later step. Returns
+    [chains, heads * dim].
     """
     counts = [len(s) for s in starts]
-    mine = [(torch.split(k, counts), torch.split(v, counts)) for k, v in own]
-    seen = []
+    own_entries = [(torch.split(k, counts), torch.split(v, counts)) for k, v in step_entries]
+    outputs = []
     for i, (query, start) in enumerate(zip(torch.split(queries, counts), starts, strict=True)):
         entries, kv, dim = keys[i].shape
         q = query.view(len(query), kv, query.shape[1] // kv, dim) * dim**-0.5  # [chains, kv heads, group, dim]
         scores = torch.einsum("ckgd,ekd->kgce", q, keys[i])
         scores = scores.masked_fill(torch.arange(entries) > start[:, None], float("-inf"))
-        later = [torch.einsum("ckgd,ckd->kgc", q, k[i])[..., None] for k, _ in mine]
+        later = [torch.einsum("ckgd,ckd->kgc", q, k[i])[..., None] for k, _ in own_entries]
         weights = torch.cat([scores, *later], dim=-1).softmax(-1)
         out = torch.einsum("kgce,ekd->ckgd", weights[..., :entries], values[i])
-        for j, (_, v) in enumerate(mine):
+        for j, (_, v) in enumerate(own_entries):
             out = out + weights[..., entries + j].permute(2, 0, 1)[..., None] * v[i][:, :, None]
-        seen.append(out.flatten(1))
-    return torch.cat(seen)
+        outputs.append(out.flatten(1))
+    return torch.cat(outputs)
 
 
 def loss(steps: Sequence[ChainStep], decay: float) -> Tensor:

@@ -37,30 +37,34 @@ def read_target(place: ModelSource) -> TargetTensors:
     if reason := refusal(config):
         raise EngineError(f"{place.name} cannot have a head trained, since {reason}: choose a Llama-family model.")
     shape = LlamaShape.read(config)
-    at = f"model.layers.{shape.layers - 1}."
+    layer_prefix = f"model.layers.{shape.layers - 1}."
     outer = ["model.embed_tokens.weight", "model.norm.weight"] + ([] if shape.tied else ["lm_head.weight"])
-    found = _tensors(place, lambda name: name in outer or name.startswith(at))
+    tensors = _tensors(place, lambda name: name in outer or name.startswith(layer_prefix))
     try:
-        embedding, norm = found["model.embed_tokens.weight"], found["model.norm.weight"]
-        output = embedding if shape.tied else found["lm_head.weight"]
+        embedding, norm = tensors["model.embed_tokens.weight"], tensors["model.norm.weight"]
+        output = embedding if shape.tied else tensors["lm_head.weight"]
     except KeyError as error:
         raise EngineError(f"{place.name} has no tensor {error}: fetch the model again.") from error
-    layer = {name.removeprefix(at): tensor for name, tensor in found.items() if name.startswith(at)}
+    layer = {
+        name.removeprefix(layer_prefix): tensor for name, tensor in tensors.items() if name.startswith(layer_prefix)
+    }
     return TargetTensors(config, shape, embedding, output, norm, layer)
 
 
-def _tensors(place: ModelSource, wanted: Any) -> dict[str, Tensor]:
+def _tensors(place: ModelSource, is_needed: Any) -> dict[str, Tensor]:
     if place.tiles:
         from engine.loading.gguf_convert import read_tiles
 
         matrices, vectors = read_tiles(place.folder)
-        found = {name: torch.from_numpy(blocks.dequantise()) for name, blocks in matrices.items() if wanted(name)}
-        return found | {name: torch.from_numpy(vector) for name, vector in vectors.items() if wanted(name)}
-    return {name: tensor for path in sorted(place.folder.glob("*.safetensors")) for name, tensor in _file(path, wanted)}
+        tensors = {name: torch.from_numpy(blocks.dequantise()) for name, blocks in matrices.items() if is_needed(name)}
+        return tensors | {name: torch.from_numpy(vector) for name, vector in vectors.items() if is_needed(name)}
+    return {
+        name: tensor for path in sorted(place.folder.glob("*.safetensors")) for name, tensor in _file(path, is_needed)
+    }
 
 
-def _file(path: Path, wanted: Any) -> list[tuple[str, Tensor]]:
+def _file(path: Path, is_needed: Any) -> list[tuple[str, Tensor]]:
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
-        return [(name, file.get_tensor(name).float()) for name in file.keys() if wanted(name)]  # noqa: SIM118
+        return [(name, file.get_tensor(name).float()) for name in file.keys() if is_needed(name)]  # noqa: SIM118

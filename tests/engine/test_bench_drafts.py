@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.bench.drafts import acceptance, draft_figures, draft_table, foreseen
+from engine.bench.drafts import acceptance, auto_speedups, draft_figures, draft_table
 from engine.bench.pairs import report_of, run_pairs
 from engine.bench.random_drafter import PROMISING, RandomDrafter, RandomDraftsEngine
 from engine.cli.prompts import BenchPrompt
@@ -72,10 +72,10 @@ def test_the_prediction_is_held_against_the_rounds_that_it_was_about() -> None:
         round_("none", "", predicted=0.5, kind=RoundKind.PLAIN, reason=KReason.OFF),
         round_("head", "++++"),  # K was fixed
     ]
-    predicted, measured = foreseen(rounds, 100.0)
+    predicted, measured = auto_speedups(rounds, 100.0)
     assert predicted == pytest.approx((2.0 * 0.02 + 1.0 * 0.01) / 0.03)
     assert measured == pytest.approx(4 / 0.03 / 100.0)
-    assert foreseen(rounds[2:], 100.0) == (None, None) and foreseen(rounds, None)[1] is None
+    assert auto_speedups(rounds[2:], 100.0) == (None, None) and auto_speedups(rounds, None)[1] is None
 
 
 def test_the_report_tells_of_drafts_by_category() -> None:

@@ -17,7 +17,7 @@ import transformers
 
 from engine.bench import __main__ as bench
 from engine.bench import llama_server, peers, transformers_peer
-from engine.bench.llama_server import serving
+from engine.bench.llama_server import run_server
 from engine.bench.turn import Job, Peer, PeerTurn
 from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, SamplingParams
@@ -172,7 +172,7 @@ def written(folder: Path) -> list[object]:
 
 
 def test_the_servers_own_clock_counts_and_the_server_is_ended(tmp_path: Path) -> None:
-    with serving(program(tmp_path), Path("model.gguf"), 2, llama_server.NGRAM) as server:
+    with run_server(program(tmp_path), Path("model.gguf"), 2, llama_server.NGRAM) as server:
         assert server.play(JOB) == PeerTurn(10, 9, pytest.approx(0.18))  # type: ignore[arg-type]
         assert server.process.poll() is None
     assert server.process.poll() is not None
@@ -187,7 +187,7 @@ def test_the_servers_own_clock_counts_and_the_server_is_ended(tmp_path: Path) ->
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, EngineError])
 def test_the_server_is_ended_whatever_happens(tmp_path: Path, error: type[BaseException]) -> None:
-    with pytest.raises(error), serving(program(tmp_path), Path("m"), 1) as server:
+    with pytest.raises(error), run_server(program(tmp_path), Path("m"), 1) as server:
         raise error
     assert server.process.poll() is not None
 
@@ -196,17 +196,17 @@ def test_the_server_is_ended_whatever_happens(tmp_path: Path, error: type[BaseEx
     ("mode", "sentence"), [("breaks", "terminate called"), ("refuses", "too long"), ("odd", "timings")]
 )
 def test_a_server_that_fails_is_one_sentence(tmp_path: Path, mode: str, sentence: str) -> None:
-    with serving(program(tmp_path, mode), Path("m"), 1) as server, pytest.raises(EngineError, match=sentence):
+    with run_server(program(tmp_path, mode), Path("m"), 1) as server, pytest.raises(EngineError, match=sentence):
         server.play(JOB)
 
 
 def test_a_server_that_never_comes_up_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EngineError, match="no such model"), serving(program(tmp_path, "dies"), Path("m"), 1):
+    with pytest.raises(EngineError, match="no such model"), run_server(program(tmp_path, "dies"), Path("m"), 1):
         pass
-    with pytest.raises(EngineError, match="cannot be started"), serving(tmp_path / "nothing", Path("m"), 1):
+    with pytest.raises(EngineError, match="cannot be started"), run_server(tmp_path / "nothing", Path("m"), 1):
         pass
     monkeypatch.setattr(llama_server, "START_LIMIT_S", 0.0)
-    with pytest.raises(EngineError, match="was not ready"), serving(program(tmp_path), Path("m"), 1):
+    with pytest.raises(EngineError, match="was not ready"), run_server(program(tmp_path), Path("m"), 1):
         pass
 
 
@@ -294,7 +294,7 @@ def test_transformers_answers_from_a_process_of_its_own(folder: Path, tmp_path: 
         assert [peer.name for peer in found] == ["transformers_bf16", "transformers_fp32", "transformers_prompt_lookup"]
         assert transformers.__version__ in found[0].note and "prompt_lookup_num_tokens = 2" in found[2].note
         assert [peer.play(JOB).tokens for peer in found] == [10, 10, 10]
-    with transformers_peer.running(tmp_path, "cpu", 1) as library:
+    with transformers_peer.run_library(tmp_path, "cpu", 1) as library:
         with pytest.raises(EngineError, match="cannot load"):
             library.ask("load", "float32")
         assert library.ask("version") == transformers.__version__, "it goes on after a failure"

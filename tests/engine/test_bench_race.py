@@ -112,9 +112,9 @@ def test_each_prompt_is_raced_and_played_alone_and_the_order_changes(engine: Eng
     trios = run_trios(engine, [BenchPrompt("qa", f"p{i}") for i in range(3)], PARAMS, lambda line: None)
     assert asked[0][1] == "race" and [k for _, k in asked[1:]] == [0, 3, "race", 3, "race", 0, "race", 0, 3]
     for found in trios:
-        assert len({found.raced[0].ids, found.raced[1].ids, found.alone[0].ids, found.alone[1].ids}) == 1
-        assert not any(r.num_drafted for r in found.raced[0].rounds)
-        assert any(r.num_drafted for r in found.raced[1].rounds)
+        assert len({found.in_race[0].ids, found.in_race[1].ids, found.alone[0].ids, found.alone[1].ids}) == 1
+        assert not any(r.num_drafted for r in found.in_race[0].rounds)
+        assert any(r.num_drafted for r in found.in_race[1].rounds)
 
 
 def prompt_file(folder: Path, texts: list[str]) -> str:

@@ -17,7 +17,7 @@ from engine.bench import options, replies
 from engine.bench.pairs import run_baselines, run_pairs
 from engine.bench.random_drafter import RandomDraftsEngine
 from engine.bench.round_costs import PARTS, cost_table, costs, costs_of, sampling_share
-from engine.cli.progress import TimeLeft, written
+from engine.cli.progress import TimeLeft, format_duration
 from engine.cli.prompts import CATEGORIES, BenchPrompt
 from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
 from engine.errors import EngineError
@@ -126,7 +126,9 @@ def test_ctrl_c_among_the_differences_keeps_the_figures(
             raise KeyboardInterrupt
         return 0.25
 
-    monkeypatch.setattr(replies, "differing", lambda runs: [replace(r, plain=replace(r.plain, ids=())) for r in runs])
+    monkeypatch.setattr(
+        replies, "runs_that_differ", lambda runs: [replace(r, plain=replace(r.plain, ids=())) for r in runs]
+    )
     monkeypatch.setattr(replies, "margin", close_call)
     out = tmp_path / "out.json"
     arguments = ["lossless", "--prompts", str(prompt_file(tmp_path)), "--max-new-tokens", "12", "--json", str(out)]
@@ -226,7 +228,11 @@ def test_progress_says_how_long_it_will_take() -> None:
     pace(3, "b")
     pace(4, "c")
     assert lines == ["1/4 a, about 30 s left", "3/4 b, about 10 s left", "4/4 c"]
-    assert written(0.1) == "about 1 s" and written(600) == "about 10 min" and written(9000) == "about 2.5 h"
+    assert (
+        format_duration(0.1) == "about 1 s"
+        and format_duration(600) == "about 10 min"
+        and format_duration(9000) == "about 2.5 h"
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from engine.lab.load_lab import LoadLab
 from engine.lab.results import Failed
 from engine.serving import engine as module
 from engine.serving.engine import Engine, State
+from engine.serving.jobs import ReplyJob
 from engine.serving.load_pair import ModelPair
 from engine.serving.served_pair import ServedPair
 from engine.serving.stream import Stream
@@ -141,7 +142,7 @@ def test_replies_go_on_while_the_other_pair_is_loaded(world: World) -> None:
 @pytest.mark.parametrize("error", [LoadError("There is no model new."), RuntimeError("shape"), MemoryError("none")])
 def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_as_it_was(world: World, error: Exception) -> None:
     list(world.ask(conversation="c"))
-    caches = world.engine._served.pool
+    caches = world.engine._served_pair.pool
     before = world.text()
     world.fails["new"] = error
     swap = world.engine.swap(EngineConfig("new"))
@@ -149,7 +150,7 @@ def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_as_it_was(world: World,
     message = swap.status().message
     assert message == str(error) if isinstance(error, LoadError) else type(error).__name__ in message
     assert world.engine.facts().target == world.engine.config.target == "old" and world.engine.facts().pair == 1
-    assert world.engine._served.pool is caches and caches.nbytes  # and its conversations are remembered
+    assert world.engine._served_pair.pool is caches and caches.nbytes  # and its conversations are remembered
     assert world.text() == before
     del world.fails["new"]
     assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.DONE
@@ -163,7 +164,7 @@ def test_a_pair_whose_first_pass_breaks_leaves_the_old_one_in_use(
     def breaks(*_: object) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(module, "begin", breaks)
+    monkeypatch.setattr(module, "start_pair", breaks)
     assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.FAILED
     assert world.text() == before and world.engine.status().state is State.READY
 
@@ -171,7 +172,7 @@ def test_a_pair_whose_first_pass_breaks_leaves_the_old_one_in_use(
 def test_a_pair_that_does_not_begin_leaves_torch_the_threads_of_the_old_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = world.engine._served
+    served = world.engine._served_pair
     served.pair = replace(served.pair, torch_threads=2)
     used = []
 
@@ -184,7 +185,7 @@ def test_a_pair_that_does_not_begin_leaves_torch_the_threads_of_the_old_one(
         return LANGUAGES["old"](ids)
 
     served.pair.target.network.logits_of = speaks
-    monkeypatch.setattr(module, "begin", breaks)
+    monkeypatch.setattr(module, "start_pair", breaks)
     assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.FAILED
     world.text()
     assert set(used) == {2}
@@ -193,7 +194,7 @@ def test_a_pair_that_does_not_begin_leaves_torch_the_threads_of_the_old_one(
 def test_a_request_that_comes_just_after_it_was_read_is_read_again_by_the_new_pair(world: World) -> None:
     stream, before = Stream(), world.text()
     params = DecodingParams(SamplingParams(seed=1), max_new_tokens=30)
-    job = world.engine._job(say("hello"), params, "", [stream])
+    job = ReplyJob.create(world.engine.served_pair(), say("hello"), params, "", [stream])
     assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.DONE
     world.engine.submit(job)
     assert finished(list(stream)).text == world.text() != before
@@ -225,7 +226,7 @@ def test_of_the_pairs_that_were_in_use_nothing_is_left(world: World) -> None:
     gone = []
     for name in ("new", "old") * 3:
         world.text()
-        gone.append(weakref.ref(world.engine._served.pair.target))
+        gone.append(weakref.ref(world.engine._served_pair.pair.target))
         assert world.settled(world.engine.swap(EngineConfig(name))) is SwapPhase.DONE
     world.text()
     gc.collect()
@@ -292,7 +293,7 @@ class Short(World):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "makes_room", lambda *_: True)
         super().__init__()
-        self.engine._real = True
+        self.engine._checks_memory = True
 
 
 @pytest.fixture
@@ -308,7 +309,7 @@ def test_where_memory_is_short_the_old_pair_goes_first(short: Short) -> None:
     short.held["new"] = threading.Event()
     swap = short.engine.swap(EngineConfig("new"))
     assert short.reached.wait(60)
-    assert short.engine._served is None and short.engine.status().state is State.LOADING and swap.status().instead
+    assert short.engine._served_pair is None and short.engine.status().state is State.LOADING and swap.status().instead
     with pytest.raises(NotReady):
         short.ask()
     short.held["new"].set()
@@ -347,7 +348,7 @@ def test_where_memory_is_short_nothing_of_the_old_pair_is_held_while_the_other_i
     short.held["new"] = threading.Event()
     short.pause.clear()
     running = short.writing()
-    old = weakref.ref(short.engine._served.pair.target)
+    old = weakref.ref(short.engine._served_pair.pair.target)
     swap = short.engine.swap(EngineConfig("new"))
     until(SwapPhase.WAITING, swap)
     late = short.ask()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.config import MAX_K, DecodingParams, SamplingParams
 from engine.control.acceptance import ByConfidence, ByPosition
-from engine.control.controller import FIRST_LOOK, LAST_LOOK, LOOK_APART, Controller
+from engine.control.controller import EXPLORATIONS_APART, FIRST_EXPLORATION, LAST_EXPLORATION, Controller
 from engine.control.latency import OUTLIER, Profile, RoundLatency
 from engine.drafters.protocol import DraftOption
 from engine.events import KReason, RoundKind
@@ -106,7 +106,8 @@ def test_tries_come_at_growing_distances_and_never_die_out() -> None:
     [played] = replies(USELESS["a useless head that says nothing"], None, 400, seeds=1)
     tries = [i for i, plan in enumerate(played.plans) if plan.reason is KReason.EXPLORE]
     gaps = [after - before for before, after in pairwise(tries)]
-    assert min(gaps) >= FIRST_LOOK and max(gaps) <= LAST_LOOK + LOOK_APART and gaps.count(LAST_LOOK) > len(gaps) / 3
+    assert min(gaps) >= FIRST_EXPLORATION and max(gaps) <= LAST_EXPLORATION + EXPLORATIONS_APART
+    assert gaps.count(LAST_EXPLORATION) > len(gaps) / 3
 
 
 def changing(before: object, after: object, at: int = 200) -> World:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.config import Detail, Rule, SamplingParams
 from engine.drafters.protocol import Proposal
-from engine.logprobs import TOP, explain, largest, top_choices
+from engine.logprobs import TOP, Explainer, largest, top_choices
 from engine.rng import KeyedRng
 from engine.sampling import LazyRows, raw_probs
 from engine.verify import verify
@@ -64,7 +64,7 @@ def test_full_detail_is_what_softmax_says(temperature: float, bias: tuple[tuple[
     history = [1, 2, 7, 8]
     rows = LazyRows(logits, history, 2, sampling)
     verdict = verify(Proposal((7, 8)), rows, 2, KeyedRng(1, rule))
-    known = explain(Detail.FULL, Proposal((7, 8)), verdict, logits, rows, raw_probs, str)
+    known = Explainer(Detail.FULL, raw_probs, str).explain(Proposal((7, 8)), verdict, logits, rows)
     expected, ids = torch.topk(torch.softmax(logits[verdict.num_accepted].double(), dim=-1), TOP)
     assert known.recovery is not None
     assert [choice.id for choice in known.recovery.raw_top] == ids.tolist()
@@ -91,7 +91,7 @@ def test_without_temperature_both_lists_are_those_before_it(mapped: bool) -> Non
     proposal = Proposal(drafts, None, list(own), confidences, tuple(int(row.argmax()) for row in own), vocabulary)
     rows = LazyRows(logits, [1, 2, *drafts], 2, SamplingParams(0.0, seed=1))
     verdict = verify(proposal, rows, 2, KeyedRng(1, Rule.REJECTION))
-    known = explain(Detail.FULL, proposal, verdict, logits, rows, raw_probs, str, greedy=True)
+    known = Explainer(Detail.FULL, raw_probs, str, greedy=True).explain(proposal, verdict, logits, rows)
     for i, told in enumerate(known.details):
         probs, entries = torch.topk(raw[i], TOP)
         ids = entries if vocabulary is None else vocabulary[entries]

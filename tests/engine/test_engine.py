@@ -18,7 +18,8 @@ from engine.errors import Busy, ContextFull, InvalidParams, LoadError, NotReady
 from engine.events import Event, Finished, FinishReason, Prefilled, Round
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
-from engine.serving.engine import MAX_ACTIVE, Engine, State
+from engine.serving.engine import Engine, State
+from engine.serving.job_queue import MAX_ACTIVE
 from engine.serving.jobs import ReplyJob
 from engine.serving.load_pair import ModelPair
 from tests.fakes import END, FakeNetwork, fake_engine, finished, hashed_logits, noisy, say
@@ -208,13 +209,13 @@ def test_memory_of_many_conversations_stays_within_the_pools_budget() -> None:
         if i % 3 == 0:
             stream.cancel()
         list(stream)
-    assert 0 < engine._served.pool.nbytes <= 16 * 2**20
+    assert 0 < engine._served_pair.pool.nbytes <= 16 * 2**20
     assert (
-        40 <= len(engine._served.pool._idle) <= 60
+        40 <= len(engine._served_pair.pool._idle) <= 60
     )  # small ones all fit; one stopped before its prefill leaves nothing
-    engine._served.pool.budget_bytes = 10 * 2**14
+    engine._served_pair.pool.budget_bytes = 10 * 2**14
     list(engine.stream(say("word " * 300), params(5), conversation="last"))
-    assert engine._served.pool.nbytes <= engine._served.pool.budget_bytes
+    assert engine._served_pair.pool.nbytes <= engine._served_pair.pool.budget_bytes
     engine.close()
 
 
@@ -222,14 +223,14 @@ def test_a_finished_reply_gives_its_memory_back_without_a_garbage_collection(mon
     engine = fake_engine(never_ends, noisy(never_ends, VOCAB, 0.5))
     list(engine.stream(say("warm up"), params()))
     made: list[weakref.ref[KVCache]] = []
-    acquire = engine._served.pool.acquire
+    acquire = engine._served_pair.pool.acquire
 
     def noted(*args: object) -> KVCache:
         cache = acquire(*args)  # type: ignore[arg-type]
         made.append(weakref.ref(cache))
         return cache
 
-    monkeypatch.setattr(engine._served.pool, "acquire", noted)
+    monkeypatch.setattr(engine._served_pair.pool, "acquire", noted)
     gc.disable()
     try:
         for drafter in ("ngram", "draft_model"):
@@ -342,7 +343,7 @@ def test_auto_is_the_best_that_there_is() -> None:
 
 def test_what_rounds_cost_is_measured_before_the_first() -> None:
     engine = fake_engine(never_ends, noisy(never_ends, VOCAB, 0.3), head=never_ends)
-    profile = engine._served.profile
+    profile = engine._served_pair.profile
     rows, seconds = zip(*profile.rows_s, strict=True)
     assert rows[0] == 1 and list(rows) == sorted(rows) and list(seconds) == sorted(seconds) and seconds[0] > 0
     assert dict(profile.draft_s).keys() == {"ngram", "head", "draft_model"}

@@ -16,7 +16,7 @@ from engine.errors import Busy, ContextFull, EngineError, InvalidParams, NotRead
 from engine.events import FinishReason, Round
 from engine.lab.bootstrap import bootstrap
 from engine.lab.catalog import DEFAULTS
-from engine.lab.concurrency import together
+from engine.lab.concurrency import play_joint_rounds
 from engine.lab.context import Measurement
 from engine.lab.forward_cost import compute_slope
 from engine.lab.load_lab import LoadLab
@@ -75,7 +75,7 @@ def run(engine: Engine, name: ExperimentName, **request: Any) -> tuple[list[Step
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_each_of_several_users_gets_what_a_reply_alone_says(engine: Engine, k: int | None, temperature: float) -> None:
     """Of different prompts and lengths, so that they end one after the other."""
-    assert engine._served is not None
+    assert engine._served_pair is not None
     rule = Rule.SHARED_NOISE if temperature else Rule.REJECTION
     texts = ["hello, hello", "a", "hello again, and again", "once more"]
     params = [
@@ -84,19 +84,19 @@ def test_each_of_several_users_gets_what_a_reply_alone_says(engine: Engine, k: i
     ]
     replies = []
     for text, one in zip(texts, params, strict=True):
-        drafter = engine._served.drafter("both", lambda _: KVCache()) if k != 0 else None
+        drafter = engine._served_pair.drafter("both", lambda _: KVCache()) if k != 0 else None
         cache = KVCache(drafter.feature_layers if drafter else ())
         lane = ReplyContext(
-            engine._served.model,
+            engine._served_pair.model,
             cache,
-            engine._served.pair.target.tokenizer,
+            engine._served_pair.pair.target.tokenizer,
             drafter,
             lambda: False,
-            engine._served.profile,
+            engine._served_pair.profile,
         )
         replies.append(Reply(engine.encode(say(text)), one, lane))
-        list(replies[-1].read())
-    joint = list(together(engine._served.model, replies))
+        list(replies[-1].prefill())
+    joint = list(play_joint_rounds(engine._served_pair.model, replies))
     for reply, text, one in zip(replies, texts, params, strict=True):
         alone = finished(list(engine.stream(say(text), one)))
         assert reply.finished(FinishReason.LENGTH) == alone
@@ -107,18 +107,20 @@ def test_each_of_several_users_gets_what_a_reply_alone_says(engine: Engine, k: i
 
 
 def test_users_share_one_pass_a_round(engine: Engine) -> None:
-    assert engine._served is not None
-    network = engine._served.model.network
+    assert engine._served_pair is not None
+    network = engine._served_pair.model.network
     lane = [
-        ReplyContext(engine._served.model, KVCache(), engine._served.pair.target.tokenizer, None, lambda: False)
+        ReplyContext(
+            engine._served_pair.model, KVCache(), engine._served_pair.pair.target.tokenizer, None, lambda: False
+        )
         for _ in range(5)
     ]
     params = DecodingParams(SamplingParams(seed=1), "none", 0, max_new_tokens=9)
     replies = [Reply(engine.encode(say(f"user {i}")), params, one) for i, one in enumerate(lane)]
     for reply in replies:
-        list(reply.read())
+        list(reply.prefill())
     network.rows.clear()  # type: ignore[attr-defined]
-    rounds = list(together(engine._served.model, replies))
+    rounds = list(play_joint_rounds(engine._served_pair.model, replies))
     assert network.rows == [5] * 8 == [5] * len(rounds)  # type: ignore[attr-defined]
 
 
@@ -273,9 +275,9 @@ def test_a_model_that_breaks_fails_the_experiment_with_a_sentence_and_the_engine
 
 
 def test_nothing_of_an_experiment_stays_in_the_pool(engine: Engine) -> None:
-    before = engine._served.pool.nbytes
+    before = engine._served_pair.pool.nbytes
     run(engine, ExperimentName.RATE)
-    assert engine._served.pool.nbytes == before
+    assert engine._served_pair.pool.nbytes == before
 
 
 @pytest.mark.parametrize(
@@ -413,23 +415,23 @@ def test_the_default_model_says_to_each_of_eight_users_what_it_says_to_one(k: in
     if not engine.facts().exact:
         engine.close()
         pytest.skip("this machine's kernel is not proven exact")
-    assert engine._served is not None
+    assert engine._served_pair is not None
     params = DecodingParams(SamplingParams(seed=0), "both", k, max_new_tokens=24, probe_every=0)
     replies = []
     for text in users(8):
-        drafter = engine._served.drafter("both", lambda _: KVCache()) if k else None
+        drafter = engine._served_pair.drafter("both", lambda _: KVCache()) if k else None
         cache = KVCache(drafter.feature_layers if drafter else ())
         lane = ReplyContext(
-            engine._served.model,
+            engine._served_pair.model,
             cache,
-            engine._served.pair.target.tokenizer,
+            engine._served_pair.pair.target.tokenizer,
             drafter,
             lambda: False,
-            engine._served.profile,
+            engine._served_pair.profile,
         )
         replies.append(Reply(engine.encode([Message("user", text)]), params, lane))
-        list(replies[-1].read())
-    for _ in together(engine._served.model, replies):
+        list(replies[-1].prefill())
+    for _ in play_joint_rounds(engine._served_pair.model, replies):
         pass
     for reply, text in zip(replies, users(8), strict=True):
         assert (

@@ -21,7 +21,7 @@ from engine.networks.kv_cache import KVCache
 from engine.networks.model import PREFILL_CHUNK, Model, Request
 from engine.serving.engine import Engine, State
 from engine.serving.load_pair import ModelPair
-from engine.serving.race import TURN_S, LaneTurn, Race, following, play
+from engine.serving.race import TURN_S, LaneTurn, Race, interleave, next_turn
 from tests.fake_engine import Script
 from tests.fake_engine import play as scripted
 from tests.fakes import FakeNetwork, fake_engine, finished, hashed_logits, noisy, say
@@ -95,22 +95,22 @@ def test_clocks_are_never_further_apart_than_a_turn_and_an_event(
     longest = max(*plain, *speculative)
     turn = LaneTurn(SPECULATIVE, 0.0)
     while len(clocks) == 2:
-        turn = following(turn, clocks, turn_s)
+        turn = next_turn(turn, clocks, turn_s)
         clocks[turn.lane] += left[turn.lane].pop(0)
         assert abs(clocks[PLAIN] - clocks[SPECULATIVE]) <= turn_s + longest + 1e-9
         if not left[turn.lane]:
             del clocks[turn.lane]
     [lane] = clocks
-    assert following(turn, clocks, turn_s).lane == lane  # the other simply finishes
-    assert following(LaneTurn(lane, 1e9), clocks, turn_s).lane == lane
+    assert next_turn(turn, clocks, turn_s).lane == lane  # the other simply finishes
+    assert next_turn(LaneTurn(lane, 1e9), clocks, turn_s).lane == lane
 
 
 @given(st.floats(0.0, 10.0), st.floats(0.0, 10.0), st.sampled_from([PLAIN, SPECULATIVE]))
 def test_a_turn_is_played_to_its_end_and_the_next_is_of_who_is_behind(plain: float, spec: float, lane: str) -> None:
     clocks = {SPECULATIVE: spec, PLAIN: plain}
     going_on = LaneTurn(lane, clocks[lane] + 0.01)
-    assert following(going_on, clocks) is going_on
-    turn = following(LaneTurn(lane, clocks[lane]), clocks)
+    assert next_turn(going_on, clocks) is going_on
+    turn = next_turn(LaneTurn(lane, clocks[lane]), clocks)
     assert clocks[turn.lane] == min(clocks.values()) and turn.until_s == clocks[turn.lane] + TURN_S
 
 
@@ -119,7 +119,7 @@ def test_lanes_take_turns_by_their_own_clocks() -> None:
     asked = DecodingParams(SamplingParams(seed=1), "ngram", 3, probe_every=0)
     lanes = [scripted(Script(), replace(asked, num_speculative_tokens=k)) for k in (3, 0)]
     race = Race()
-    order = [(stream is race.plain, event) for stream, event in play(race, *map(iter, lanes))]
+    order = [(stream is race.plain, event) for stream, event in interleave(race, *map(iter, lanes))]
     assert [e for p, e in order if p] == lanes[1] and [e for p, e in order if not p] == lanes[0]
     clocks = {True: 0.0, False: 0.0}
     until = next(i for i, (_, event) in enumerate(order) if isinstance(event, Finished))
@@ -137,7 +137,7 @@ def test_whatever_a_round_takes_is_on_its_lanes_clock() -> None:
     slow = [replace(e, draft_s=0.2, total_s=e.total_s + 0.2) if isinstance(e, Round) else e for e in guessed]
     race = Race()
     clocks = {True: 0.0, False: 0.0}
-    for stream, event in play(race, iter(slow), iter(plain)):
+    for stream, event in interleave(race, iter(slow), iter(plain)):
         if isinstance(event, Finished):
             break
         clocks[stream is race.plain] += event.ttft_s if isinstance(event, Prefilled) else event.total_s  # type: ignore[union-attr]
@@ -250,7 +250,7 @@ def test_a_nearly_full_context_ends_both_alike(engine: Engine, room: int, k: int
 
 
 def test_the_prompt_is_read_once_and_both_are_told(engine: Engine) -> None:
-    network = engine._served.model.network
+    network = engine._served_pair.model.network
     assert isinstance(network, FakeNetwork)
     prompt = say("a long prompt, " * 60)
     network.rows.clear()
@@ -277,9 +277,9 @@ def test_a_copy_of_a_cache_has_no_features_and_a_life_of_its_own() -> None:
 
 def test_a_race_leaves_the_caches_of_chats_alone(engine: Engine) -> None:
     list(engine.stream(say("so it began"), params(), conversation="chat"))
-    before = {key: (cache, list(cache.ids)) for key, cache in engine._served.pool._idle.items()}
+    before = {key: (cache, list(cache.ids)) for key, cache in engine._served_pair.pool._idle.items()}
     both(engine.race(say("so it began"), params()))
-    assert {key: (cache, list(cache.ids)) for key, cache in engine._served.pool._idle.items()} == before
+    assert {key: (cache, list(cache.ids)) for key, cache in engine._served_pair.pool._idle.items()} == before
 
 
 def test_a_conversations_cache_is_used_by_the_speculative_lane_and_comes_back(engine: Engine) -> None:
@@ -307,13 +307,13 @@ def test_cancelling_either_ends_both(who: str, length: int) -> None:
     for events in both(race):
         assert finished(events).reason is FinishReason.CANCELLED and len(finished(events).token_ids) <= length
     assert finished(list(engine.stream(say("more"), params(5)))).reason is FinishReason.LENGTH
-    assert not engine._waiting and set(engine._served.pool._idle) == {"c"}
+    assert not engine._queue.waiting and set(engine._served_pair.pool._idle) == {"c"}
     engine.close()
 
 
 def test_a_cancel_in_the_midst_of_a_long_prompt_ends_both_before_its_end() -> None:
     engine = fake_engine(language)
-    network = engine._served.model.network
+    network = engine._served_pair.model.network
     assert isinstance(network, FakeNetwork)
     held, should_continue = threading.Event(), threading.Event()
     forward = FakeNetwork.__call__
@@ -413,7 +413,8 @@ def test_a_plain_lane_that_breaks_ends_the_speculative_one_too(engine: Engine, m
 
     monkeypatch.setattr(KVCache, "copy", no_room)
     seconds = itertools.count()  # every look at the clock is a second later, so each event ends a turn
-    monkeypatch.setattr("engine.decode.perf_counter", lambda: float(next(seconds)))
+    for module in ("decode", "play_rounds", "round_clock"):
+        monkeypatch.setattr(f"engine.{module}.perf_counter", lambda: float(next(seconds)))
     plain, speculative = both(engine.race(say("hello"), params(500)))
     assert finished(plain).reason is FinishReason.ERROR and "no room" not in finished(plain).message
     assert finished(speculative).reason is FinishReason.CANCELLED and len(finished(speculative).token_ids) < 500
@@ -446,7 +447,7 @@ def test_what_cannot_run_is_refused_before_it_runs(engine: Engine) -> None:
         engine.race(say("a"), params(5000))
     with pytest.raises(ContextFull, match="4096"):
         engine.race(say("x" * 10_000), params())
-    assert not engine._waiting
+    assert not engine._queue.waiting
 
     def load(config: EngineConfig, progress: object) -> ModelPair:
         raise RuntimeError("odd")
@@ -495,7 +496,8 @@ def test_races_and_chats_at_once_say_what_each_says_alone(engine: Engine) -> Non
 def test_nothing_of_one_lane_is_on_the_others_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A made-up clock that moves only where work is done: a forward of n rows takes 1 + n seconds."""
     now = [0.0]
-    monkeypatch.setattr("engine.decode.perf_counter", lambda: now[0])
+    for module in ("decode", "play_rounds", "round_clock"):
+        monkeypatch.setattr(f"engine.{module}.perf_counter", lambda: now[0])
 
     class Timed(FakeNetwork):
         def __call__(self, token_ids: torch.Tensor, *more: object) -> torch.Tensor:
@@ -503,7 +505,7 @@ def test_nothing_of_one_lane_is_on_the_others_clock(monkeypatch: pytest.MonkeyPa
             return super().__call__(token_ids, *more)  # type: ignore[arg-type]
 
     engine = fake_engine(language)
-    engine._served.model.network.__class__ = Timed
+    engine._served_pair.model.network.__class__ = Timed
     for detail in Detail:
         plain, speculative = both(engine.race(say("aba" * 5), params(80, num_speculative_tokens=3, detail=detail)))
         assert {(r.total_s, r.verify_s) for r in rounds(plain)} == {(2.0, 2.0)}

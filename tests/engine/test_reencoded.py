@@ -15,13 +15,13 @@ from tokenizers import Tokenizer as Backend
 
 from engine.config import DecodingParams, Message, Rule, SamplingParams
 from engine.drafters.cross_tokenizer import (
-    SETTLE,
+    SETTLE_CHARS,
     CrossTokenizerDrafter,
     ReplyText,
-    continued,
+    encode_continuation,
+    encode_prompt,
     ending,
     ends_inside_character,
-    own_prompt,
 )
 from engine.drafters.protocol import DraftContext, DraftOption, Proposal, always
 from engine.events import Event, FinishReason, KReason, Outcome, Round
@@ -100,13 +100,13 @@ def primed(tokenizer: Tokenizer, ids: list[int]) -> str:
 @pytest.mark.parametrize("name", ALL)
 @given(text=st.text(st.characters(exclude_characters="\u2581", exclude_categories=["Cs"]), max_size=30))
 def test_what_goes_on_has_just_its_own_text(name: str, text: str) -> None:
-    assert primed(ALL[name], continued(ALL[name], text)) == text
+    assert primed(ALL[name], encode_continuation(ALL[name], text)) == text
 
 
 @pytest.mark.parametrize("text", ["\nhe", "he", " he", "\n\n", ".", "|a", "", "aaa"])
 def test_text_that_grows_together_with_what_it_is_put_behind(text: str) -> None:
     for tokenizer in ALL.values():
-        assert primed(tokenizer, continued(tokenizer, text)) == text
+        assert primed(tokenizer, encode_continuation(tokenizer, text)) == text
 
 
 @pytest.mark.parametrize(("target", "own"), PAIRS)
@@ -116,26 +116,26 @@ def test_a_reply_is_read_in_other_tokens_as_the_same_text(target: str, own: str,
     """However it arrives, of whatever length; but for what is not complete yet."""
     words = st.sampled_from([*SCRIPT.split(" "), "\n", "      x", "好" * 300, "a" * 700, "<s>", "<|im_end|>"])
     text = " ".join(data.draw(st.lists(words, max_size=12)))
-    ids = continued(ALL[target], text)
+    ids = encode_continuation(ALL[target], text)
     reading = ReplyText(ALL[target], ALL[own])
     for cut in sorted(data.draw(st.lists(st.integers(0, len(ids)), max_size=5))):
         partly = ALL[target].detokenizer()
         expected = "".join(map(partly.push, ids[:cut]))
-        assert primed(ALL[own], reading.read(ids[:cut])) == expected
-    assert reading.read(ids) == reading.read(ids)
-    assert primed(ALL[own], reading.read(ids)) == "".join(map(ALL[target].detokenizer().push, ids))
+        assert primed(ALL[own], reading.encode(ids[:cut])) == expected
+    assert reading.encode(ids) == reading.encode(ids)
+    assert primed(ALL[own], reading.encode(ids)) == "".join(map(ALL[target].detokenizer().push, ids))
 
 
 def test_reading_on_gives_the_ids_of_reading_at_once_and_another_reply_begins_anew() -> None:
     """Where words are apart; so the drafter meets its own tokens, and its cache stands."""
-    text = SCRIPT.replace("\n", "") * (3 * SETTLE // len(SCRIPT))
+    text = SCRIPT.replace("\n", "") * (3 * SETTLE_CHARS // len(SCRIPT))
     ids = BYTE_LEVEL.encode(text)
     own = SPACES["never"]
     reading = ReplyText(BYTE_LEVEL, own)
     for cut in range(0, len(ids), 7):
-        reading.read(ids[:cut])
-    assert reading.read(ids) == continued(own, text)
-    assert reading.read(ids[5:]) == ReplyText(BYTE_LEVEL, own).read(ids[5:])
+        reading.encode(ids[:cut])
+    assert reading.encode(ids) == encode_continuation(own, text)
+    assert reading.encode(ids[5:]) == ReplyText(BYTE_LEVEL, own).encode(ids[5:])
 
 
 @given(st.text(max_size=10), st.integers(0, 40))
@@ -366,7 +366,7 @@ def test_tokens_that_a_model_has_no_row_for_are_neither_read_nor_proposed() -> N
         DraftContext([*ids, *first], len(ids), None, SamplingParams(), KeyedRng(0, Rule.REJECTION)),
         8,
     )
-    whole = continued(few, "he quick brown fox")
+    whole = encode_continuation(few, "he quick brown fox")
     known = list(itertools.takewhile(lambda i: i < 260, whole))
     assert len(known) < 8 and list(proposal.token_ids) == known[:8]
 
@@ -391,8 +391,8 @@ def test_without_the_messages_the_targets_prompt_is_read_as_text() -> None:
 
 def test_a_conversation_that_the_drafters_template_refuses_is_read_as_text() -> None:
     refusing = build_tokenizer(tokenisers.byte_level(), renderer("{{ raise('no') }}"), [2])
-    assert own_prompt(refusing, [PROMPT]) is None and own_prompt(BYTE_LEVEL, []) is None
-    assert own_prompt(BYTE_LEVEL, [PROMPT]) == BYTE_LEVEL.encode_chat([PROMPT])
+    assert encode_prompt(refusing, [PROMPT]) is None and encode_prompt(BYTE_LEVEL, []) is None
+    assert encode_prompt(BYTE_LEVEL, [PROMPT]) == BYTE_LEVEL.encode_chat([PROMPT])
 
 
 def test_nothing_is_asked_of_the_model_for_no_drafts() -> None:

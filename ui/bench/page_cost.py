@@ -28,7 +28,7 @@ from engine import (
 )
 from engine.bench.options import add_drafter_options, add_model_options, engine_of, settings_of
 from engine.cli.options import tell
-from engine.cli.progress import Interruptible, TimeLeft, marked
+from engine.cli.progress import Interruptible, TimeLeft, mark_partial
 from ui import controls, updates
 from ui.bench import fixtures
 from ui.bench.client import Receipt, in_a_process
@@ -162,7 +162,7 @@ def run_attached(args: argparse.Namespace) -> dict[str, Any]:
     with engine_of(args) as engine:
         report = measure_attached(engine, args.max_new_tokens, _positive(args.limit), args.k, interruptible)
         report["settings"] = settings_of(args, engine)
-    return marked(report, interruptible)
+    return mark_partial(report, interruptible)
 
 
 def measure_attached(

@@ -15,7 +15,15 @@ from torch import Tensor
 from engine.config import SamplingParams
 from engine.networks.attention import Span, keep_features
 from engine.networks.model import Model
-from engine.train.batch import CIRCLE, LONGEST_PERIOD, BatchTurn, Spoken, Talk, play, turns_in_circles
+from engine.train.batch import (
+    LONGEST_PERIOD,
+    LOOP_WINDOW,
+    DialogueTurns,
+    GeneratedDialogue,
+    TurnRequest,
+    generate_dialogues,
+    is_looping,
+)
 from tests.fakes import FakeNetwork, hashed_logits
 
 VOCAB, STOP = 40, 39
@@ -39,13 +47,17 @@ def hidden_of(layer: int, token_ids: Tensor, positions: Tensor) -> Tensor:
     return torch.stack([torch.full_like(positions, layer), positions, token_ids, token_ids * layer], dim=1).float()
 
 
-def single(ids: Sequence[int], limit: int = 20, params: SamplingParams = GREEDY) -> Talk:
-    yield BatchTurn(tuple(ids), limit, params)
+def single(ids: Sequence[int], limit: int = 20, params: SamplingParams = GREEDY) -> DialogueTurns:
+    yield TurnRequest(tuple(ids), limit, params)
 
 
-def played(talks: Sequence[Talk], batch: int = 4, layers: Sequence[int] = (), context: int = 512) -> list[Spoken]:
+def played(
+    talks: Sequence[DialogueTurns], batch: int = 4, layers: Sequence[int] = (), context: int = 512
+) -> list[GeneratedDialogue]:
     network = FeaturedNetwork(VOCAB, LOGITS)
-    return list(play(Model(network, context), iter(talks), batch, {STOP}, rng=random.Random(0), layers=layers))
+    return list(
+        generate_dialogues(Model(network, context), iter(talks), batch, {STOP}, rng=random.Random(0), layers=layers)
+    )
 
 
 def alone(ids: Sequence[int], limit: int) -> list[int]:
@@ -83,10 +95,10 @@ def test_without_layers_there_are_no_states() -> None:
 def test_a_talk_goes_on_with_what_was_said_and_only_kept_turns_come_out() -> None:
     heard: list[list[int]] = []
 
-    def two_turns() -> Talk:
-        first = yield BatchTurn((1, 2), 5, GREEDY, kept=False)
+    def two_turns() -> DialogueTurns:
+        first = yield TurnRequest((1, 2), 5, GREEDY, kept=False)
         heard.append(first)
-        second = yield BatchTurn((1, 2, *first, 7), 9, GREEDY)
+        second = yield TurnRequest((1, 2, *first, 7), 9, GREEDY)
         heard.append(second)
 
     found = played([two_turns()], layers=LAYERS)
@@ -100,14 +112,14 @@ def test_lanes_are_refilled_at_once_and_never_more_than_there_are() -> None:
     network = FakeNetwork(VOCAB, LOGITS)
     started, ended = 0, 0
 
-    def talks() -> Iterator[Talk]:
+    def talks() -> Iterator[DialogueTurns]:
         nonlocal started
         for ids in PROMPTS:
             started += 1
             assert started - ended <= 4
             yield single(ids)
 
-    for _ in play(Model(network, 512), talks(), 4, {STOP}, rng=random.Random(0)):
+    for _ in generate_dialogues(Model(network, 512), talks(), 4, {STOP}, rng=random.Random(0)):
         ended += 1
     assert started == ended == len(PROMPTS)
     least = sum(len(alone(ids, 20)) - len(ids) for ids in PROMPTS) / 4
@@ -115,7 +127,7 @@ def test_lanes_are_refilled_at_once_and_never_more_than_there_are() -> None:
 
 
 def test_talks_with_nothing_to_say_are_passed_over() -> None:
-    def silent() -> Talk:
+    def silent() -> DialogueTurns:
         return
         yield
 
@@ -138,9 +150,9 @@ def test_a_warm_talk_draws_and_says_its_temperature() -> None:
 
 @given(st.lists(st.integers(0, 9), max_size=30), st.lists(st.integers(0, 9), min_size=1, max_size=LONGEST_PERIOD))
 def test_circles_are_seen_whatever_came_before(before: list[int], period: list[int]) -> None:
-    assert turns_in_circles(before + (period * CIRCLE)[:CIRCLE])
-    assert not turns_in_circles((period * CIRCLE)[: CIRCLE - 1])
-    assert not turns_in_circles([*range(100, 100 + CIRCLE - 1 - len(period)), *period, 50])
+    assert is_looping(before + (period * LOOP_WINDOW)[:LOOP_WINDOW])
+    assert not is_looping((period * LOOP_WINDOW)[: LOOP_WINDOW - 1])
+    assert not is_looping([*range(100, 100 + LOOP_WINDOW - 1 - len(period)), *period, 50])
 
 
 def test_a_reply_that_turns_in_circles_is_ended() -> None:
@@ -148,5 +160,5 @@ def test_a_reply_that_turns_in_circles_is_ended() -> None:
         return np.eye(VOCAB)[len(ids) % 3]
 
     model = Model(FakeNetwork(VOCAB, stuck), 4096)
-    [spoken] = play(model, iter([single([1], limit=1000)]), 1, {STOP}, rng=random.Random(0))
-    assert CIRCLE <= spoken.dialogue.reply_len < CIRCLE + 20
+    [spoken] = generate_dialogues(model, iter([single([1], limit=1000)]), 1, {STOP}, rng=random.Random(0))
+    assert LOOP_WINDOW <= spoken.dialogue.reply_len < LOOP_WINDOW + 20

@@ -235,5 +235,5 @@ def test_options_are_checked(arguments: list[str], capsys: pytest.CaptureFixture
 
 def test_the_opening_ends_where_the_users_turn_begins() -> None:
     said = [Message("user", "Hello"), Message("assistant", "Hi.")]
-    assert bytes(module._opening(TOKENIZER, [])) == b"<user>"
-    assert bytes(module._opening(TOKENIZER, said)) == b"<user>Hello\n<assistant>Hi.\n<user>"
+    assert bytes(module._ids_before_user_text(TOKENIZER, [])) == b"<user>"
+    assert bytes(module._ids_before_user_text(TOKENIZER, said)) == b"<user>Hello\n<assistant>Hi.\n<user>"

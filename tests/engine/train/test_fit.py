@@ -24,23 +24,15 @@ from engine.loading.load import load
 from engine.loading.source import ModelSource
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
-from engine.train import fit
+from engine.train import training_run
 from engine.train.__main__ import main
 from engine.train.dialogues import Dialogue, append_dialogues
-from engine.train.features import FeatureStore, default_layers, fill
-from engine.train.fit import (
-    HELD_OUT,
-    Recipe,
-    TrainingRun,
-    batches,
-    draft_ids,
-    example,
-    first_weights,
-    held_out,
-    thinned,
-)
+from engine.train.examples import HELD_OUT, is_held_out, make_example, thin_chains
+from engine.train.features import FeatureStore, batches, default_layers, fill
+from engine.train.initial_head import draft_ids, initial_weights
 from engine.train.network import Example, loss
 from engine.train.target import read_target
+from engine.train.training_run import Recipe, TrainingRun
 from tests.engine import tokenisers
 from tests.engine.tiny_heads import proposed
 
@@ -102,7 +94,7 @@ def parts(folder: Path, tmp_path: Path) -> SimpleNamespace:
     """Everything that a run needs; some of the dialogues are held out."""
     loaded = load(str(folder), device="cpu", threads=1, offline=True, progress=quiet)
     dialogues = some_dialogues(200)
-    dialogues = [d for d in dialogues if held_out(d)][:2] + [d for d in dialogues if not held_out(d)][:14]
+    dialogues = [d for d in dialogues if is_held_out(d)][:2] + [d for d in dialogues if not is_held_out(d)][:14]
     store = FeatureStore(tmp_path / "features", "tiny", FEATURES, HIDDEN)
     fill(store, Model(loaded.network, loaded.context_len), dialogues, lambda done, total: None)
     return SimpleNamespace(store=store, target=read_target(ModelSource(folder, "tiny", "safetensors")), loaded=loaded)
@@ -117,7 +109,7 @@ def only_llama(folder: Path) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that every look moves on by half a second, so that an update costs as much."""
     looks = iter(range(10**9))
-    monkeypatch.setattr(fit, "perf_counter", lambda: next(looks) / 2)
+    monkeypatch.setattr(training_run, "perf_counter", lambda: next(looks) / 2)
 
 
 def a_run(parts: SimpleNamespace, folder: Path, updates: int, **recipe: Any) -> TrainingRun:
@@ -131,12 +123,12 @@ def a_run(parts: SimpleNamespace, folder: Path, updates: int, **recipe: Any) -> 
 
 def test_one_dialogue_in_so_many_is_held_out_and_it_is_the_same_one_in_every_run() -> None:
     found = [Dialogue((i % 256, i // 256, 5, 6), 2) for i in range(8000)]
-    out = [d for d in found if held_out(d)]
+    out = [d for d in found if is_held_out(d)]
     share = 1 / HELD_OUT
     assert abs(len(out) / len(found) - share) < 6 * (share * (1 - share) / len(found)) ** 0.5
     assert [d.ids[:2] for d in out[:3]] == [(67, 0), (105, 0), (146, 0)]
     for d in out[:50]:
-        assert held_out(Dialogue((*d.ids[:2], 9, 9, 9), 2, 0.8)), "all replies to one prompt are on one side"
+        assert is_held_out(Dialogue((*d.ids[:2], 9, 9, 9), 2, 0.8)), "all replies to one prompt are on one side"
 
 
 def test_draft_ids_are_the_most_frequent_of_the_replies() -> None:
@@ -169,7 +161,7 @@ def test_the_head_begins_as_the_targets_last_layer(parts: SimpleNamespace) -> No
     [logits] = Model(parts.loaded.network, 256).forward([Request(ids, 30, cache)])
     features = cache.features(0, 30)
     config = HeadConfig(replace(target.shape, layers=1), VOCABULARY, FEATURES[:-1])
-    weights = first_weights(target, config, torch.arange(VOCABULARY))
+    weights = initial_weights(target, config, torch.arange(VOCABULARY))
     head = TorchHead(
         config, weights, torch.arange(VOCABULARY), lambda i: target.embedding[i], torch.device("cpu"), torch.float32
     )
@@ -183,7 +175,7 @@ def test_the_head_begins_as_the_targets_last_layer(parts: SimpleNamespace) -> No
 def test_the_first_weights_belong_to_nobody_else(parts: SimpleNamespace, tmp_path: Path) -> None:
     before = {name: tensor.clone() for name, tensor in parts.target.last_layer.items()}
     run = a_run(parts, tmp_path / "run", 3)
-    run.go(lambda line: None)
+    run.train(lambda line: None)
     assert all(torch.equal(before[name], tensor) for name, tensor in parts.target.last_layer.items())
     assert torch.equal(run.trainee.weights["lm_head.weight"], parts.target.output[run.ids]), "frozen"
     assert 2 in run.ids.tolist()
@@ -191,14 +183,14 @@ def test_the_first_weights_belong_to_nobody_else(parts: SimpleNamespace, tmp_pat
 
 def evaluated(run: TrainingRun) -> float:
     with torch.no_grad():
-        return float(loss(run.trainee.chains([example(*pair) for pair in run.train], 3), 0.8))
+        return float(loss(run.trainee.chains([make_example(*pair) for pair in run.training_set], 3), 0.8))
 
 
 def test_the_loss_falls(parts: SimpleNamespace, folder: Path, tmp_path: Path, clock: None) -> None:
     only_llama(folder)
     run = a_run(parts, tmp_path / "run", 60)
     before, said = evaluated(run), []
-    run.go(said.append)
+    run.train(said.append)
     assert run.progress.updates == 60 and run.fraction >= 1
     assert evaluated(run) < before - 0.1
     assert said[-1].startswith("held out, by step: chain acceptance 0.")
@@ -214,7 +206,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(
     whole = a_run(parts, tmp_path / "whole", 14)
     assert 2 * len(list(whole.epoch())) < 14, "more than one epoch"
     whole.progress.epoch = whole.progress.place = 0
-    whole.go(lambda line: None)
+    whole.train(lambda line: None)
     update = TrainingRun.update
     for at in stops:
         run = a_run(parts, tmp_path / "run", 14)
@@ -230,11 +222,11 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(
         with monkeypatch.context() as patch:
             patch.setattr(TrainingRun, "update", interrupted)
             with pytest.raises(KeyboardInterrupt):
-                run.go(lambda line: None)
+                run.train(lambda line: None)
         assert (tmp_path / "run" / "checkpoint.pt").exists() and (tmp_path / "run" / "head" / "config.json").exists()
         assert a_run(parts, tmp_path / "run", 14).progress == run.progress and run.progress.updates == at
     run = a_run(parts, tmp_path / "run", 14)
-    run.go(lambda line: None)
+    run.train(lambda line: None)
     assert run.progress == whole.progress
     for name, tensor in whole.trainee.weights.items():
         assert torch.equal(run.trainee.weights[name], tensor), name
@@ -249,12 +241,12 @@ def test_a_run_begins_with_a_head_that_was_trained_before(
 ) -> None:
     only_llama(folder)
     first = a_run(parts, tmp_path / "first", 20)
-    first.go(lambda line: None)
+    first.train(lambda line: None)
     head = the_head_of(first)
     second = a_run(parts, tmp_path / "second", 20, begin=head, draft_vocab=None)
     assert second.ids.tolist() == first.ids.tolist(), "its draft vocabulary, where no other is asked for"
     assert evaluated(second) == pytest.approx(evaluated(first), abs=0.01), "to the float16 of the file"
-    second.go(lambda line: None)
+    second.train(lambda line: None)
     assert evaluated(second) < evaluated(first) - 0.02
     stopped = a_run(parts, tmp_path / "second", 20, begin=head, draft_vocab=None)
     assert evaluated(stopped) == pytest.approx(evaluated(second)), "the checkpoint counts, not where it began"
@@ -286,7 +278,7 @@ def test_a_run_begins_with_no_head_of_another_make(
 def test_chains_are_thinned_only_where_three_tokens_come_again(share: float) -> None:
     ids = [9, 1, 2, 3, 4, *([5, 6, 7, 8] * 200), 1, 2, 3, 9, 8, 1]
     whole = Example(torch.tensor(ids), torch.zeros(len(ids), 1, 2), torch.zeros(len(ids), 2), 2)
-    kept = thinned(whole, share, torch.Generator().manual_seed(0)).starts
+    kept = thin_chains(whole, share, torch.Generator().manual_seed(0)).starts
     assert kept is not None and kept.tolist() == sorted(set(kept.tolist())) and kept.max() == len(ids) - 2
     known = {t: tuple(ids[t - 1 : t + 2]) for t in range(2, len(ids) - 1)}  # a chain at entry t knows token t + 1
     before = {t: {tuple(ids[i - 2 : i + 1]) for i in range(2, t + 1)} for t in known}
@@ -301,7 +293,7 @@ def test_checkpoints_on_the_way_change_nothing_and_can_be_gone_on_from(
 ) -> None:
     only_llama(folder)
     whole = a_run(parts, tmp_path / "whole", 10)
-    whole.go(lambda line: None)
+    whole.train(lambda line: None)
     said: list[str] = []
 
     def copied(line: str) -> None:
@@ -310,10 +302,10 @@ def test_checkpoints_on_the_way_change_nothing_and_can_be_gone_on_from(
         if len(said) == 3:
             shutil.copytree(tmp_path / "run", tmp_path / "left")
 
-    a_run(parts, tmp_path / "run", 10).go(copied, every_s=0.9)
+    a_run(parts, tmp_path / "run", 10).train(copied, save_every_s=0.9)
     again = a_run(parts, tmp_path / "left", 10)
     assert 0 < again.progress.updates < 10
-    again.go(lambda line: None)
+    again.train(lambda line: None)
     assert all(torch.equal(again.trainee.weights[name], tensor) for name, tensor in whole.trainee.weights.items())
 
 
@@ -321,8 +313,8 @@ def test_nothing_held_out_is_nothing_known(parts: SimpleNamespace, folder: Path,
     """A share of 0 would tell the controller that the head is never right."""
     only_llama(folder)
     run = a_run(parts, tmp_path / "run", 1)
-    run.test = []
-    run.go(lambda line: None)
+    run.test_set = []
+    run.train(lambda line: None)
     assert read_head(tmp_path / "run" / "head", LAYERS, HIDDEN, VOCABULARY).config.acceptance == ()
 
 
@@ -330,11 +322,11 @@ def test_acceptance_is_counted_as_drafts_are(parts: SimpleNamespace, folder: Pat
     """Chain by chain, by hand: a draft is tested where all before it are right, and where n-gram would not draft."""
     only_llama(folder)
     run = a_run(parts, tmp_path / "run", 1)
-    run.test = run.train[:4]
+    run.test_set = run.training_set[:4]
     counts = torch.zeros(3, 2)
     with torch.no_grad():
-        for pair in run.test:
-            e = example(*pair)
+        for pair in run.test_set:
+            e = make_example(*pair)
             steps = run.trainee.chains([e], 3)
             for chain, t in enumerate(range(e.first, len(e.ids) - 1)):
                 known = e.ids[: t + 2].tolist()
