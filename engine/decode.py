@@ -36,9 +36,8 @@ from engine.events import (
 from engine.logprobs import Explainer
 from engine.networks.kv_cache import KVCache, common_prefix
 from engine.networks.model import PREFILL_CHUNK, Model, Request
-from engine.play_rounds import ForwardResult, play_rounds
 from engine.rng import KeyedRng, Purpose
-from engine.round_clock import RoundClock
+from engine.rounds import ForwardResult, RoundClock, play_rounds
 from engine.sampling import LazyRows, probabilities
 from engine.stopping import cut_at_stop_strings, cut_round
 from engine.text.detokenizer import Detokenizer

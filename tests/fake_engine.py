@@ -31,7 +31,7 @@ from engine.events import (
     TokenDetail,
 )
 from engine.lab.catalog import DEFAULTS
-from engine.lab.reports import Reports
+from engine.lab.load_lab import Reports
 from engine.lab.results import ExperimentName, ExperimentSpec, Failed, Point, Result, Step
 from engine.serving.engine import Engine, State, Status
 from engine.serving.race import Race

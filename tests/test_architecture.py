@@ -35,12 +35,13 @@ ENGINE: Mapping[str, str] = {
     "stopping": "events",
     "logprobs": "config drafters events networks verify",
     "control": "config drafters events networks rng",
-    "decode": "config control drafters errors events logprobs networks rng sampling stopping text verify",
+    "rounds": "events networks",
+    "decode": "config control drafters errors events logprobs networks rng rounds sampling stopping text verify",
     "preflight": "config errors hardware heads loading networks storage",
     "serving": "config control decode drafters errors events heads loading networks preflight",
     "check": "preflight",
     "fetch": "loading",
-    "lab": "config control decode drafters errors events hardware networks serving stats text trace",
+    "lab": "config control decode drafters errors events hardware networks rounds serving stats text trace",
     "cli": "config errors",
     "bench": "cli config drafters errors events hardware lab loading networks serving stats",
     "train": "cli config errors hardware heads loading networks rng sampling text",
@@ -141,7 +142,7 @@ def test_the_engine_knows_no_page_and_the_page_no_tensors() -> None:
         parts, used = path.relative_to(ROOT).parts, libraries(path)
         if parts[0] == "engine":
             assert not used & {"gradio", "plotly", "ui", "app"}, path
-            may = parts[1] == "bench" or path.name in ("transformers_load.py", "gguf_convert.py")
+            may = parts[1] == "bench" or ("loading" in parts and path.name in ("transformers_load.py", "convert.py"))
             assert may or "transformers" not in used, path
         else:
             assert not used & {"torch", "transformers", "bitsandbytes"}, path

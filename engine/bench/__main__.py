@@ -7,7 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from engine.bench import contexts, load, peers, quality, race, replies, rows
+from engine.bench import contexts, load, quality, race, replies, rows
+from engine.bench.peers import compare as peers
 from engine.errors import EngineError
 
 INTERRUPTED = 130

@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from engine.bench.conclusions import conclusion
 from engine.bench.options import (
     USELESS,
     add_drafter_options,
@@ -20,7 +21,6 @@ from engine.cli.options import tell
 from engine.cli.progress import Interruptible, format_duration, mark_partial
 from engine.config import EngineConfig
 from engine.errors import EngineError
-from engine.lab.conclusions import conclusion
 from engine.lab.load_lab import LoadLab
 from engine.lab.records import VERSION, to_json
 from engine.lab.results import ExperimentName, Failed, Point, Result, Step

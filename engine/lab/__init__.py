@@ -3,8 +3,7 @@
 from engine.lab import records
 from engine.lab.catalog import DEFAULTS
 from engine.lab.formulas import best_k, expected_tokens, speedup
-from engine.lab.load_lab import LoadLab
-from engine.lab.reports import Reports
+from engine.lab.load_lab import LoadLab, Reports
 from engine.lab.results import (
     AUTO,
     MEASURED,

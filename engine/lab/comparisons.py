@@ -15,8 +15,7 @@ from engine.lab.figures import Figure
 from engine.lab.formulas import expected_tokens, speedup_from_costs
 from engine.lab.prompts import LONG, PROMPTS
 from engine.lab.replies import Block, Cell, Comparison, ReplyPair
-from engine.lab.request import ExperimentRequest
-from engine.lab.results import OWN, PREDICTED, SPECULATIVE, Point, TextKind
+from engine.lab.results import OWN, PREDICTED, SPECULATIVE, ExperimentRequest, Point, TextKind
 
 Prompt = tuple[int, ...]
 

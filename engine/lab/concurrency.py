@@ -23,11 +23,10 @@ from engine.lab.catalog import RATE_TOKENS
 from engine.lab.comparisons import encode_prompts
 from engine.lab.context import ExperimentContext, Measurement, Pairs
 from engine.lab.prompts import users
-from engine.lab.request import ExperimentRequest
-from engine.lab.results import AUTO, PLAIN, SPECULATIVE, Point
+from engine.lab.results import AUTO, PLAIN, SPECULATIVE, ExperimentRequest, Point
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
-from engine.play_rounds import play_rounds
+from engine.rounds import play_rounds
 from engine.stats import Summary, ratio, summarise
 
 SERIES: dict[str, int | None] = {PLAIN: 0, SPECULATIVE: USUAL_K, AUTO: None}

@@ -8,8 +8,7 @@ from engine.lab.comparisons import k, length, temperature, text
 from engine.lab.concurrency import Concurrency
 from engine.lab.context import Experiment, ExperimentContext
 from engine.lab.forward_cost import ForwardCost
-from engine.lab.request import ExperimentRequest
-from engine.lab.results import ExperimentName
+from engine.lab.results import ExperimentName, ExperimentRequest
 
 EXPERIMENTS: Mapping[ExperimentName, Callable[[ExperimentContext, ExperimentRequest], Experiment]] = {
     ExperimentName.RATE: Concurrency,

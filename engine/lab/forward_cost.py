@@ -16,8 +16,7 @@ import torch
 from engine.hardware import buffer_bytes, free_bytes
 from engine.lab.bootstrap import bootstrap
 from engine.lab.context import ExperimentContext, Measurement, Pairs
-from engine.lab.request import ExperimentRequest
-from engine.lab.results import MEASURED, Point
+from engine.lab.results import MEASURED, ExperimentRequest, Point
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Request
 

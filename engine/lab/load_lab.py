@@ -10,15 +10,21 @@ from engine.config import Message
 from engine.errors import ContextFull, InvalidParams, NotReady
 from engine.hardware import processor_name
 from engine.lab.catalog import MOST_REPEATS, checked_xs, specs
-from engine.lab.reports import Reports
-from engine.lab.request import ExperimentRequest
-from engine.lab.results import ExperimentName, ExperimentSpec, Failed
+from engine.lab.results import ExperimentName, ExperimentRequest, ExperimentSpec, Failed, Report, Result
 from engine.serving.engine import Engine
 from engine.serving.jobs import Job, NewDrafter, Output
 from engine.serving.served_pair import ServedPair
+from engine.serving.stream import Channel
 
 if TYPE_CHECKING:
     from engine.drafters.protocol import Drafter
+
+
+class Reports(Channel[Report]):
+    """Any number of `Step`, then one `Result`, or `Failed`. After `cancel` it is a Result of what
+    was measured so far."""
+
+    ends = (Result, Failed)
 
 
 class LoadLab:

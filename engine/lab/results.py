@@ -51,6 +51,21 @@ class ExperimentSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ExperimentRequest:
+    """A request, checked and complete. xs: in ascending order. prompts: ids, () for the experiment's own.
+
+    drafter: a name of `Facts.drafters`. most_tokens: of a reply.
+    """
+
+    name: ExperimentName
+    xs: tuple[float, ...]
+    prompts: tuple[tuple[int, ...], ...]
+    drafter: str
+    repeats: int
+    most_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """One figure of a series. n: measurements behind it; low, high: 10 % and 90 % of what y is when these are drawn
     anew (bootstrap), None where there are too few of them, or nothing was measured.

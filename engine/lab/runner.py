@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from time import perf_counter
 
 from engine.lab.context import Experiment, Pairs
-from engine.lab.request import ExperimentRequest
-from engine.lab.results import Result, Step
+from engine.lab.results import ExperimentRequest, Result, Step
 
 LIMIT_S = 180.0
 """An experiment that takes longer ends with what it has: on a slow machine it would keep its reader for an hour."""

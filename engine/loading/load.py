@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from engine.config import EMBEDDED, ON_GRID
 from engine.errors import LoadError
 from engine.hardware import default_threads, pick_device
-from engine.loading.gguf_load import load_gguf, runs_natively
+from engine.loading.gguf.load import load_gguf, runs_natively
 from engine.loading.loaded import Loaded
 from engine.loading.progress import Progress
 from engine.loading.source import find

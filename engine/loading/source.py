@@ -12,9 +12,9 @@ from pathlib import Path
 from engine.config import EMBEDDED
 from engine.errors import LoadError
 from engine.loading.default_model import DEFAULT_MODEL, default_model
-from engine.loading.gguf_convert import BF16, TILES, choose_form, convert_gguf, fingerprint, printable_name
-from engine.loading.gguf_files import gguf_origin, model_config
-from engine.loading.gguf_header import read_gguf
+from engine.loading.gguf.convert import BF16, TILES, choose_form, convert_gguf, fingerprint, printable_name
+from engine.loading.gguf.files import gguf_origin, model_config
+from engine.loading.gguf.header import read_gguf
 from engine.loading.progress import Progress
 from engine.storage.cache_folder import cache_folder
 

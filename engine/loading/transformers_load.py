@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidParams, LoadError
 from engine.hardware import pick_dtype
-from engine.loading.gguf_load import read_tokenizer
+from engine.loading.gguf.load import read_tokenizer
 from engine.loading.loaded import DEQUANTISED, Loaded, build_loaded, choose_format
 from engine.loading.reference_logits import matches_reference, reference_logits
 from engine.loading.source import ModelSource, first_line

@@ -14,7 +14,7 @@ from glob import escape
 from engine.config import DRAFTER_WORDS, EMBEDDED, EngineConfig
 from engine.errors import InvalidParams, LoadError
 from engine.heads.load import BUNDLED
-from engine.loading.gguf_convert import folder_prefix
+from engine.loading.gguf.convert import folder_prefix
 from engine.loading.model_presets import resolve_preset
 from engine.loading.progress import Progress
 from engine.preflight import memory

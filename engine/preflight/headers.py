@@ -12,10 +12,10 @@ from typing import Any
 
 from engine.config import EMBEDDED
 from engine.errors import LoadError
-from engine.loading.gguf_convert import printable_name
-from engine.loading.gguf_files import FAMILIES, READ, model_config, on_grid
-from engine.loading.gguf_header import GgufHeader, Truncated, read_gguf
-from engine.loading.gguf_tokenizer import build_backend, check_roles
+from engine.loading.gguf.convert import printable_name
+from engine.loading.gguf.files import FAMILIES, READ, model_config, on_grid
+from engine.loading.gguf.header import GgufHeader, Truncated, read_gguf
+from engine.loading.gguf.tokenizer import build_backend, check_roles
 from engine.loading.progress import Progress
 from engine.loading.source import EMBEDDED_NAME, HUB_ID, first_line
 from engine.networks.llama_shape import LLAMA_FAMILY

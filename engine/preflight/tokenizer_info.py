@@ -11,7 +11,7 @@ from typing import Any
 import tokenizers
 
 from engine.errors import LoadError, is_panic
-from engine.loading.gguf_tokenizer import CONTROL, UNUSED
+from engine.loading.gguf.tokenizer import CONTROL, UNUSED
 
 PROBES = (
     "Hello, world!", " Hello", "  two  spaces", "\n\n", "\t tab", "line\r\nline", "don't I'LL we've", "CamelCaseWord",

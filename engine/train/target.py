@@ -53,7 +53,7 @@ def read_target(place: ModelSource) -> TargetTensors:
 
 def _tensors(place: ModelSource, is_needed: Any) -> dict[str, Tensor]:
     if place.tiles:
-        from engine.loading.gguf_convert import read_tiles
+        from engine.loading.gguf.convert import read_tiles
 
         matrices, vectors = read_tiles(place.folder)
         tensors = {name: torch.from_numpy(blocks.dequantise()) for name, blocks in matrices.items() if is_needed(name)}

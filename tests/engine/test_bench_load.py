@@ -11,7 +11,7 @@ import pytest
 
 from engine.bench import __main__ as bench
 from engine.bench import load
-from engine.lab.conclusions import conclusion, crossover
+from engine.bench.conclusions import conclusion, crossover
 from engine.lab.records import loads
 from engine.lab.results import PLAIN, SPECULATIVE, ExperimentName, Point
 from tests.fake_engine import FakeEngine, measured

@@ -16,9 +16,10 @@ import torch
 import transformers
 
 from engine.bench import __main__ as bench
-from engine.bench import llama_server, peers, transformers_peer
-from engine.bench.llama_server import run_server
-from engine.bench.turn import Job, Peer, PeerTurn
+from engine.bench.peers import compare as peers
+from engine.bench.peers import llama_server, transformers_peer
+from engine.bench.peers.llama_server import run_server
+from engine.bench.peers.peer import Peer, PeerJob, PeerTurn
 from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, SamplingParams
 from engine.errors import EngineError
@@ -28,7 +29,7 @@ from tests.fakes import fake_engine, hashed_logits
 ANY = hashed_logits(257, seed=21)
 PARAMS = DecodingParams(SamplingParams(seed=0), "ngram", 3, max_new_tokens=9, probe_every=0)
 PROMPTS = [BenchPrompt("qa", f"prompt {i}") for i in range(4)]
-JOB = Job(BenchPrompt("qa", "p"), [5, 6, 7, 5, 6, 7, 5, 6], 10)
+JOB = PeerJob(BenchPrompt("qa", "p"), [5, 6, 7, 5, 6, 7, 5, 6], 10)
 
 
 def LANGUAGE(ids: tuple[int, ...]) -> np.ndarray:
@@ -50,7 +51,7 @@ def engine() -> Iterator[Engine]:
 def steady(name: str, log: list[str], seconds: float, extra: int = 0) -> Peer:
     """Takes so many seconds for each token after the first."""
 
-    def play(job: Job) -> PeerTurn:
+    def play(job: PeerJob) -> PeerTurn:
         log.append(f"{name} {job.prompt.text}")
         tokens = job.tokens + (extra if job.prompt.text == "prompt 1" else 0)
         return PeerTurn(tokens, tokens - 1, (tokens - 1) * seconds)
@@ -87,7 +88,7 @@ def test_a_prompt_with_another_number_of_tokens_counts_for_nobody(engine: Engine
 
 
 def test_a_peer_that_fails_leaves_and_the_others_go_on(engine: Engine) -> None:
-    def play(job: Job) -> PeerTurn:
+    def play(job: PeerJob) -> PeerTurn:
         if job.prompt.text == "prompt 2":
             raise EngineError("It broke.")
         return PeerTurn(job.tokens, job.tokens - 1, 1.0)
@@ -102,7 +103,7 @@ def test_a_peer_that_fails_leaves_and_the_others_go_on(engine: Engine) -> None:
 
 
 def test_ctrl_c_ends_the_race_with_what_there_is(engine: Engine) -> None:
-    def play(job: Job) -> PeerTurn:
+    def play(job: PeerJob) -> PeerTurn:
         if job.prompt.text == "prompt 2":
             raise KeyboardInterrupt
         return PeerTurn(job.tokens, job.tokens - 1, 1.0)
@@ -279,7 +280,7 @@ def test_the_quicker_number_format_is_found_by_trying(monkeypatch: pytest.Monkey
 
     models = {"bfloat16": Sized(), "float32": Sized()}
 
-    def play(model: Sized, job: Job, lookup: int) -> PeerTurn:
+    def play(model: Sized, job: PeerJob, lookup: int) -> PeerTurn:
         assert max(job.ids) < 50 and lookup == 5
         return PeerTurn(24, 20, 2.0 if model is models["bfloat16"] else 1.0)
 

@@ -22,7 +22,7 @@ from tokenizers import pre_tokenizers
 
 from engine.config import EngineConfig
 from engine.errors import LoadError
-from engine.loading.gguf_header import TYPES, read_gguf
+from engine.loading.gguf.header import TYPES, read_gguf
 from engine.preflight import check as check_module
 from engine.preflight import model_files
 from engine.preflight.check import Report, card, check_config

@@ -16,10 +16,10 @@ import torch
 
 from engine.config import Message
 from engine.errors import LoadError
-from engine.loading import gguf_convert as convert
 from engine.loading import load as loading
-from engine.loading.gguf_files import GRID, READ
-from engine.loading.gguf_rope import rope_speeds
+from engine.loading.gguf import convert
+from engine.loading.gguf.files import GRID, READ
+from engine.loading.gguf.rope import rope_speeds
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model, Request
 from tests.engine import tiny_ggufs

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import LoadError
-from engine.loading.gguf_tokenizer import BY_WORDS, STOPS, build_backend, stop_ids, tokenizer_config
+from engine.loading.gguf.tokenizer import BY_WORDS, STOPS, build_backend, stop_ids, tokenizer_config
 from engine.text.tokenizer import build_tokenizer
 from tests.engine import tokenisers
 from tests.engine.tiny_ggufs import byte_level_facts

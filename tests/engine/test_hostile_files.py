@@ -13,8 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 from engine.config import EngineConfig
 from engine.errors import LoadError
-from engine.loading.gguf_convert import fingerprint
-from engine.loading.gguf_header import read_gguf
+from engine.loading.gguf.convert import fingerprint
+from engine.loading.gguf.header import read_gguf
 from engine.preflight.check import check_config
 from engine.preflight.diagnostics import FitLevel
 from engine.serving.load_pair import load_pair

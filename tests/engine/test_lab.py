@@ -21,7 +21,6 @@ from engine.lab.context import Measurement
 from engine.lab.forward_cost import compute_slope
 from engine.lab.load_lab import LoadLab
 from engine.lab.prompts import PROMPTS, users
-from engine.lab.request import ExperimentRequest
 from engine.lab.results import (
     AUTO,
     OWN,
@@ -29,6 +28,7 @@ from engine.lab.results import (
     PREDICTED,
     SPECULATIVE,
     ExperimentName,
+    ExperimentRequest,
     Failed,
     Point,
     Report,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.bench.conclusions import conclusion
 from engine.errors import EngineError
-from engine.lab.conclusions import conclusion
 from engine.lab.records import dumps, from_json, loads, reference, to_json
 from engine.lab.results import ExperimentName, Point, Result
 from tests.fake_engine import measured

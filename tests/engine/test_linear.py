@@ -144,7 +144,7 @@ def test_joined_and_interleaved_matrices_come_apart_again() -> None:
 def test_a_folder_of_tiles_gives_the_matrices_by_transformers_names(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    from engine.loading.gguf_convert import read_tiles
+    from engine.loading.gguf.convert import read_tiles
     from tests.engine.test_native import SHAPE as LLAMA
     from tests.engine.test_native import tiny_llama
 

@@ -20,7 +20,7 @@ from engine.kernels import build as native
 from engine.kernels.packing import Blocks
 from engine.loading import batch_invariance as exactness
 from engine.loading import source
-from engine.loading.gguf_convert import read_tiles
+from engine.loading.gguf.convert import read_tiles
 from engine.networks.attention import Span, attend_spans
 from engine.networks.kv_cache import KVCache
 from engine.networks.linear import Dense, Linear, Weight, to_floats

@@ -20,7 +20,7 @@ from engine.errors import InvalidParams, LoadError
 from engine.loading import load as loading
 from engine.loading import loaded as loaded_module
 from engine.loading import source
-from engine.loading.gguf_convert import convert_gguf, unpermute
+from engine.loading.gguf.convert import convert_gguf, unpermute
 from engine.networks import linear
 from engine.networks.kv_cache import KVCache
 from engine.networks.llama import LeanLlama
@@ -111,7 +111,7 @@ def write_gguf(model: Any, path: Path, **changes: str) -> None:
 
 
 def gguf_arrays(model: Any) -> list[tuple[str, np.ndarray]]:
-    from engine.loading.gguf_convert import LAYER_NAMES, OUTER_NAMES
+    from engine.loading.gguf.convert import LAYER_NAMES, OUTER_NAMES
 
     weights = {name: value.numpy() for name, value in model.state_dict().items()}
     arrays = [(f"{g}.weight", weights[f"{ours}.weight"]) for g, ours in OUTER_NAMES.items() if g != "output"]

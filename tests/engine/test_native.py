@@ -37,7 +37,7 @@ from engine.kernels.packing import (
     read_blocks,
 )
 from engine.loading import batch_invariance as exactness
-from engine.loading.gguf_convert import unpermute
+from engine.loading.gguf.convert import unpermute
 from engine.networks.attention import attend_spans
 from engine.networks.kv_cache import KVCache
 from engine.networks.llama_shape import LlamaShape

@@ -11,7 +11,7 @@ import gguf
 import numpy as np
 import torch
 
-from engine.loading.gguf_files import FAMILIES, OUTER_NAMES
+from engine.loading.gguf.files import FAMILIES, OUTER_NAMES
 from tests.engine import tokenisers
 
 Array = np.ndarray

@@ -11,7 +11,7 @@ from typing import Any
 from app import prepare_environment
 from engine.config import DecodingParams, Detail, EngineConfig, Rule, SamplingParams
 from engine.events import FinishReason
-from engine.lab.reports import Reports
+from engine.lab.load_lab import Reports
 from engine.lab.results import ExperimentName, TextKind
 from engine.preflight.check import Report
 from engine.preflight.diagnostics import DIAGNOSTIC_TEXTS, diagnose, worst

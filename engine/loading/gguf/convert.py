@@ -19,7 +19,7 @@ import numpy as np
 
 from engine.errors import LoadError
 from engine.loading.file_lock import hold_lock, readable_errors
-from engine.loading.gguf_files import (
+from engine.loading.gguf.files import (
     LAYER_NAMES,
     OUTER_NAMES,
     QK_NORMS,
@@ -29,9 +29,9 @@ from engine.loading.gguf_files import (
     model_config,
     on_grid,
 )
-from engine.loading.gguf_header import GgufHeader, GgufTensor, read_gguf
-from engine.loading.gguf_tokenizer import build_backend, stop_ids, tokenizer_config
-from engine.loading.gguf_values import read_raw, read_values
+from engine.loading.gguf.header import GgufHeader, GgufTensor, read_gguf
+from engine.loading.gguf.tokenizer import build_backend, stop_ids, tokenizer_config
+from engine.loading.gguf.values import read_raw, read_values
 from engine.loading.progress import Progress
 from engine.storage.checksums import is_intact, write_checksums
 

@@ -15,7 +15,7 @@ from jinja2.exceptions import TemplateError
 
 from engine.errors import LoadError
 from engine.hardware import pick_dtype
-from engine.loading.gguf_rope import rope_speeds
+from engine.loading.gguf.rope import rope_speeds
 from engine.loading.loaded import Loaded, build_loaded, choose_format
 from engine.loading.source import ModelSource, first_line
 from engine.text.chat_template import compile_template
@@ -124,7 +124,7 @@ def _build_lean(folder: Path, config: dict[str, Any], kind: LinearFormat, device
     """On torch's kernels. Where layers are quantised again the head is not: on a CPU it stays on its own grid."""
     import torch
 
-    from engine.loading.gguf_convert import read_tiles
+    from engine.loading.gguf.convert import read_tiles
     from engine.networks.devices import move_to_device
     from engine.networks.linear import DTYPES, LINEAR_FORMATS, to_floats
     from engine.networks.llama import LeanLlama

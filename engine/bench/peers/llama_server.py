@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.bench.turn import Job, Peer, PeerTurn
+from engine.bench.peers.peer import Peer, PeerJob, PeerTurn
 from engine.cli.options import silent
 from engine.config import EMBEDDED
 from engine.errors import EngineError
@@ -132,7 +132,7 @@ class Server:
             time.sleep(0.1)
         raise EngineError(f"llama-server was not ready after {START_LIMIT_S:.0f} s: {self._last_words()}")
 
-    def play(self, job: Job) -> PeerTurn:
+    def play(self, job: PeerJob) -> PeerTurn:
         """One greedy reply of exactly job.tokens tokens, its prompt read afresh. Raises EngineError.
 
         Its clock: predicted_ms begins when the first token is there, so it is the time of all but the first.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.loading.gguf_header import GgufTensor
+from engine.loading.gguf.header import GgufTensor
 
 Array = np.ndarray[Any, Any]
 

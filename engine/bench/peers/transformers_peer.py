@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from engine.bench.turn import Job, Peer, PeerTurn
+from engine.bench.peers.peer import Peer, PeerJob, PeerTurn
 from engine.cli.options import silent, tell
 from engine.cli.prompts import BenchPrompt
 from engine.errors import EngineError
@@ -85,7 +85,7 @@ class Library:
             raise EngineError(answer)
         return answer
 
-    def play(self, dtype: str, job: Job, lookup: int | None = None) -> PeerTurn:
+    def play(self, dtype: str, job: PeerJob, lookup: int | None = None) -> PeerTurn:
         turn = self.ask("play", dtype, job, lookup)
         assert isinstance(turn, PeerTurn)
         return turn
@@ -180,7 +180,7 @@ class Arrivals:
         return PeerTurn(first + decoded, decoded, self._arrivals[-1][1] - begin_s)
 
 
-def play(model: Any, job: Job, lookup: int | None = None) -> PeerTurn:
+def play(model: Any, job: PeerJob, lookup: int | None = None) -> PeerTurn:
     """One greedy reply of exactly job.tokens tokens. Raises EngineError."""
     import torch
 
@@ -205,6 +205,6 @@ def quicker(models: dict[str, Any], k: int) -> str:
     To an invented prompt that repeats itself, and short: bf16 without instructions for it reads slowly.
     """
     rows = min(model.config.get_text_config().vocab_size for model in models.values())
-    trial = Job(BenchPrompt("", ""), [1 + 7 * (i % 10) % (rows - 1) for i in range(40)], TRIAL_TOKENS)
+    trial = PeerJob(BenchPrompt("", ""), [1 + 7 * (i % 10) % (rows - 1) for i in range(40)], TRIAL_TOKENS)
     turns = {dtype: [play(model, trial, k) for _ in range(1 + TRIALS)][1:] for dtype, model in models.items()}
     return min(turns, key=lambda dtype: min(turn.seconds / max(1, turn.decoded) for turn in turns[dtype]))

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import LoadError
-from engine.loading.gguf_header import GgufHeader
-from engine.loading.gguf_rope import SPEEDS_KNOWN, llama3_parameters
-from engine.loading.gguf_values import read_values
+from engine.loading.gguf.header import GgufHeader
+from engine.loading.gguf.rope import SPEEDS_KNOWN, llama3_parameters
+from engine.loading.gguf.values import read_values
 
 Config = dict[str, Any]
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.bench import llama_server, transformers_peer
 from engine.bench.options import (
     add_drafter_options,
     add_model_options,
@@ -28,7 +27,8 @@ from engine.bench.options import (
     settings_of,
 )
 from engine.bench.pairs import reply
-from engine.bench.turn import Job, Peer, PeerTurn
+from engine.bench.peers import llama_server, transformers_peer
+from engine.bench.peers.peer import Peer, PeerJob, PeerTurn
 from engine.cli.options import add_prompt_options, tell
 from engine.cli.progress import Interruptible, TimeLeft, mark_partial
 from engine.cli.prompts import BenchPrompt
@@ -95,8 +95,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def own_peers(engine: Engine, params: DecodingParams) -> list[Peer]:
-    def player(side: DecodingParams) -> Callable[[Job], PeerTurn]:
-        def play(job: Job) -> PeerTurn:
+    def player(side: DecodingParams) -> Callable[[PeerJob], PeerTurn]:
+        def play(job: PeerJob) -> PeerTurn:
             result = reply(engine, job.prompt, replace(side, max_new_tokens=job.tokens))
             return PeerTurn(len(result.ids), result.decoded, result.summary.decode_s)
 
@@ -126,7 +126,9 @@ def run_race(
     race, the others go on.
     """
     race, running = PeerRace([], {}), list(peers)
-    warm_up = Job(WARM_UP, engine.encode([Message("user", WARM_UP.text)]), min(WARM_UP_TOKENS, params.max_new_tokens))
+    warm_up = PeerJob(
+        WARM_UP, engine.encode([Message("user", WARM_UP.text)]), min(WARM_UP_TOKENS, params.max_new_tokens)
+    )
     report(f"warming up: {', '.join(peer.name for peer in running)}")
     _turns(running, warm_up, race.failed, report, rest_s)
     running = [peer for peer in running if peer.name not in race.failed]
@@ -151,18 +153,18 @@ def run_race(
     return race
 
 
-def natural_job(engine: Engine, prompt: BenchPrompt, params: DecodingParams) -> Job | None:
+def natural_job(engine: Engine, prompt: BenchPrompt, params: DecodingParams) -> PeerJob | None:
     """The prompt with the length of the plain reply to it; None where there is nothing to time."""
     try:
         result = reply(engine, prompt, replace(params, num_speculative_tokens=0))
     except ContextFull:
         return None
     ids = engine.encode([Message("user", prompt.text)])
-    return Job(prompt, ids, len(result.ids)) if result.decoded else None
+    return PeerJob(prompt, ids, len(result.ids)) if result.decoded else None
 
 
 def _turns(
-    peers: Sequence[Peer], job: Job, failed: dict[str, str], report: Callable[[str], None], rest_s: float
+    peers: Sequence[Peer], job: PeerJob, failed: dict[str, str], report: Callable[[str], None], rest_s: float
 ) -> dict[str, PeerTurn]:
     """One turn of each; failures go to `failed`."""
     turns: dict[str, PeerTurn] = {}

@@ -9,7 +9,7 @@ from engine.cli.prompts import BenchPrompt
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PeerJob:
     """ids: the templated prompt; tokens: how many are asked for."""
 
     prompt: BenchPrompt
@@ -32,4 +32,4 @@ class Peer:
 
     name: str
     note: str
-    play: Callable[[Job], PeerTurn]
+    play: Callable[[PeerJob], PeerTurn]

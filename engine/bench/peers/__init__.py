@@ -1,0 +1,1 @@
+"""The same prompts through other engines: transformers and llama.cpp."""
