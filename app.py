@@ -85,14 +85,14 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add(
         "--target",
         default=EMBEDDED,
-        help="the model: embedded (default), a folder with safetensors, a .gguf file, a Hugging Face id, or the name of a "
-        "pair: " + ", ".join(pair.name for pair in MODEL_PRESETS if pair.name != "embedded"),
+        help="the model: embedded (default), a folder with safetensors, a .gguf file, a Hugging Face id, or the name "
+        "of a pair: " + ", ".join(pair.name for pair in MODEL_PRESETS if pair.name != "embedded"),
     )
     add(
         "--drafter",
         default="auto",
-        help="who guesses: auto (default: the model's trained head, where there is one, and n-gram), ngram, none, or the "
-        "folder, file or name of a head or of a smaller model",
+        help="who guesses: auto (default: the model's trained head, where there is one, and n-gram), ngram, none, or "
+        "the folder, file or name of a head or of a smaller model",
     )
     add(
         "--k",
@@ -131,7 +131,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add(
         "--models-folder",
         default=None,
-        help="where visitors' models are: with a page for others, only the pairs' and this folder's models can be loaded in it",
+        help="where visitors' models are: with a page for others, only the pairs' and this folder's models can be "
+        "loaded in it",
     )
     add("--lang", choices=("en", "zh"), default=None, help="language of the page (default: the browser's)")
     add("--offline", action="store_true", help="never use the network; the model must be there already")
@@ -192,7 +193,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_pair(config: EngineConfig) -> None:
-    """Raises CannotStart where the headers of an own model tell already that it cannot be loaded; that takes a second."""
+    """Raises CannotStart where the headers of an own model tell already that it cannot be loaded; that takes a
+    second."""
     if config.target == EMBEDDED and config.drafter in DRAFTER_WORDS:
         return
     from engine import load_refusal
@@ -234,7 +236,8 @@ def check_port(host: str, port: int) -> None:
 
 
 def check_folders(models: str | None = None) -> None:
-    """Gradio keeps uploads in a temporary folder and fails deep inside without one. models: the models folder, if any."""
+    """Gradio keeps uploads in a temporary folder and fails deep inside without one. models: the models folder, if
+    any."""
     if models is not None and not os.path.isdir(os.path.expanduser(models)):
         raise CannotStart(f"there is no folder {models}: make it, or leave out --models-folder.")
     folder = os.environ.get("GRADIO_TEMP_DIR")

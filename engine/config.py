@@ -195,8 +195,8 @@ class DecodingParams:
     """One request. `num_speculative_tokens` is K: None lets the controller choose it for each round by what it
     measures; 0 is plain decoding by the very same loop.
 
-    drafter: "auto", the best that the engine has, or one of `Facts.drafters`: "none", "ngram", "head", "both" (n-gram and
-    head), "draft_model".
+    drafter: "auto", the best that the engine has, or one of `Facts.drafters`: "none", "ngram", "head", "both" (n-gram
+    and head), "draft_model".
     probe_every: while speculating, every so many rounds one K = 0 round measures the plain baseline
     (the first at round 2); 0 turns probes off. detail: what else to report of each token.
     Raises InvalidParams.

@@ -1,4 +1,5 @@
-"""A scripted engine with the interface of `engine.serving.engine`, for tests of the page: no model, the same every time.
+"""A scripted engine with the interface of `engine.serving.engine`, for tests of the page: no model, the same every
+time.
 
 Each reply plays a script of tokens in rounds that take turns through every kind of outcome: accepted whole with a
 bonus, rejected at each place with the rest discarded, plain, probe. All times in the events are made up and fixed.
@@ -251,7 +252,8 @@ class Raced:
 
 
 def measured(name: ExperimentName, xs: Sequence[float] = ()) -> Result:
-    """An experiment's end with made-up points: gentle curves, every series and x once; as many extras as the real one has."""
+    """An experiment's end with made-up points: gentle curves, every series and x once; as many extras as the real one
+    has."""
     [spec] = (spec for spec in DEFAULTS if spec.name is name)
     points = [_point(name, x, series, i) for i, series in enumerate(spec.series) for x in _xs_of(spec, series, xs)]
     machine = (("target", "FakeLM-1M"), ("weights", "GGUF Q4_1"), ("kernel", "test kernel"), ("device", "cpu"),
@@ -413,14 +415,16 @@ class FakeEngine(Engine):
         drafter: str = "auto",
         repeats: int = 3,
     ) -> Reports:
-        """Made-up points (see `measured`), a Step each; `pace_s` seconds apart, held by `hold_after` and `gate` like replies."""
+        """Made-up points (see `measured`), a Step each; `pace_s` seconds apart, held by `hold_after` and `gate` like
+        replies."""
         self._playing([Message("user", "")], DecodingParams(drafter=drafter))
         reports = FakeReports(measured(name, xs), self.pace_s, self.hold_after, self.gate, self.experiment_fails)
         self.experimented.append(Measured(name, tuple(xs), tuple(prompts), drafter, repeats, reports))
         return reports
 
     def swap(self, config: EngineConfig) -> Swap:
-        """Plays every phase from a thread; then the target is called as it was asked for. `hold_change`, `change_fails`."""
+        """Plays every phase from a thread; then the target is called as it was asked for. `hold_change`,
+        `change_fails`."""
         self.facts()
         if self.changes and not self.changes[-1].status().over:
             raise Busy("Another pair is being loaded already: wait for it, or cancel that first.")

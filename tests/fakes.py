@@ -105,7 +105,8 @@ def byte_tokenizer(chat: bool = True) -> Tokenizer:
 
 @dataclass
 class Scripted:
-    """A language that says one text, whatever the prompt: byte by byte, then the end token. Ids after `prompt_len` are the reply."""
+    """A language that says one text, whatever the prompt: byte by byte, then the end token. Ids after `prompt_len` are
+    the reply."""
 
     script: bytes
     prompt_len: int
@@ -155,7 +156,8 @@ class FakeLoaded:
 
 
 class FakeHead:
-    """The shape of a trained head: guesses by a language of its own, and insists on the features that it was promised."""
+    """The shape of a trained head: guesses by a language of its own, and insists on the features that it was
+    promised."""
 
     feature_layers = (0, 2)
     acceptance = (0.6, 0.5)

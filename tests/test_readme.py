@@ -1,4 +1,5 @@
-"""What the READMEs say is true: the Space's header, every option and place they name, and one content in two languages."""
+"""What the READMEs say is true: the Space's header, every option and place they name, and one content in two
+languages."""
 
 from __future__ import annotations
 

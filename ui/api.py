@@ -1,4 +1,5 @@
-"""The endpoint for programs, `/generate`: one prompt in, one JSON object out. The same engine, queue and checks as the page."""
+"""The endpoint for programs, `/generate`: one prompt in, one JSON object out. The same engine, queue and checks as the
+page."""
 
 from __future__ import annotations
 

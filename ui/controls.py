@@ -42,8 +42,8 @@ Value = float | int | str | bool
 class Options:
     """What the command line fixes for the page. k None: automatic.
 
-    models_folder: whose models may be loaded by their name in it. served: others than who started the app may use the page, so
-    nothing else on this machine may be loaded from it.
+    models_folder: whose models may be loaded by their name in it. served: others than who started the app may use the
+    page, so nothing else on this machine may be loaded from it.
     """
 
     lang: Lang | None = None
@@ -129,7 +129,9 @@ TABLE: tuple[Control, ...] = (
     Control("top_k", "sampling", "number", SAMPLING.top_k, "top_k.label", "top_k.help",
             narrowed=Narrowed(0, 1000, "what comes after the thousand likeliest is hardly ever drawn")),
     Control("repetition_penalty", "sampling", "number", SAMPLING.repetition_penalty,
-            "repetition_penalty.label", "repetition_penalty.help", 0.05, narrowed=Narrowed(0.5, 2, "beyond this a reply falls apart")),
+            "repetition_penalty.label", "repetition_penalty.help", 0.05, narrowed=Narrowed(0.5, 2, "beyond this a "
+                                                                                                   "reply falls "
+                                                                                                   "apart")),
     Control("frequency_penalty", "sampling", "number", SAMPLING.frequency_penalty,
             "frequency_penalty.label", "frequency_penalty.help", 0.1),
     Control("presence_penalty", "sampling", "number", SAMPLING.presence_penalty,
@@ -357,10 +359,11 @@ def _written(given: object, most: int = 24) -> str:
 
 
 _BLANK = frozenset(
-    map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10),
-              *range(0xE0100, 0xE01F0)))
+    map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0x180B, 0x1810),
+              *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
 )  # fmt: skip
-"""Characters that show nothing although Unicode counts them as letters, marks or symbols: fillers, variation selectors."""
+"""Characters that show nothing although Unicode counts them as letters, marks or symbols: fillers, variation
+selectors."""
 
 
 def readable(message: object) -> str:

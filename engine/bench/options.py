@@ -1,4 +1,5 @@
-"""What the benchmarks have in common: their options, an engine that is ready, and the settings that a report repeats."""
+"""What the benchmarks have in common: their options, an engine that is ready, and the settings that a report
+repeats."""
 
 from __future__ import annotations
 

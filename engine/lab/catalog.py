@@ -40,7 +40,8 @@ LIMITS: Mapping[ExperimentName, Bounds] = {
 MOST_REPEATS = 50
 
 PLAIN_ROUNDS = {
-    ExperimentName.RATE: 7600, ExperimentName.LENGTH: 4700, ExperimentName.K: 4000, ExperimentName.TEMPERATURE: 6900, ExperimentName.TEXT: 6000, ExperimentName.ROWS: 1500,
+    ExperimentName.RATE: 7600, ExperimentName.LENGTH: 4700, ExperimentName.K: 4000, ExperimentName.TEMPERATURE: 6900,
+    ExperimentName.TEXT: 6000, ExperimentName.ROWS: 1500,
 }  # fmt: skip
 """Plain rounds that take about as long as the whole experiment with three repeats."""
 
@@ -58,7 +59,8 @@ def spec_of(name: ExperimentName) -> ExperimentSpec:
 
 
 def checked_xs(name: ExperimentName, xs: Sequence[float], most_tokens: int) -> tuple[float, ...]:
-    """Where to measure, ascending and each once; by default as far as the engine's limit allows. Raises InvalidParams."""
+    """Where to measure, ascending and each once; by default as far as the engine's limit allows. Raises
+    InvalidParams."""
     limits = LIMITS.get(name, Bounds(1, most_tokens))
     if not xs:
         return tuple(float(x) for x in spec_of(name).xs if x <= limits.high)

@@ -15,7 +15,8 @@ _LIGHTHOUSE = (
 )
 _BAKERY = (
     "The night bakery in Mill Street begins its work at half past ten. Two bakers shape the loaves by hand, and a "
-    "third looks after the oven, which has not gone out since 1994. The flour comes from a mill eleven kilometres away. "
+    "third looks after the oven, which has not gone out since 1994. The flour comes from a mill eleven kilometres "
+    "away. "
     "At five in the morning the first rolls go to the hospital, the station and two schools. What is left at noon is "
     "given to the soup kitchen, and what is left there goes to the pigs of a farm outside the town."
 )

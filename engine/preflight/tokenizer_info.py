@@ -17,7 +17,8 @@ PROBES = (
     "Hello, world!", " Hello", "  two  spaces", "\n\n", "\t tab", "line\r\nline", "don't I'LL we've", "CamelCaseWord",
     "0", "12", "123", "1234567890", "3.14159", "1,000,000", "x = y + 1", "def f(a, b):\n    return a[b]  # ok",
     '{"key": [1, 2.5, null]}', "</div><br/>", "https://example.org/a?b=c&d=%20", "e\u0301 é ﬁ", "naïve Straße",
-    "你好，世界。", "今天天气很好！我们去公园吧", "第3章：12月25日", "日本語のテキスト", "한국어 문장", "Привет, мир", "مرحبا",
+    "你好，世界。", "今天天气很好！我们去公园吧", "第3章：12月25日", "日本語のテキスト", "한국어 문장", "Привет, мир",
+    "مرحبا",
     "🙂", "👩‍👩‍👧 🇫🇷", "a🙂b 中c", "\u200b\u00a0", "<|im_start|>user", "<s>[INST] x [/INST]",
 )  # fmt: skip
 """Where tokenisers differ: spaces, digits, case, code, accents, other scripts, emoji, and names of control tokens."""

@@ -29,8 +29,8 @@ class TurnRequest:
 
 
 LOOP_WINDOW, LONGEST_PERIOD, LOOP_CHECK_EVERY = 96, 40, 16
-"""A reply whose last LOOP_WINDOW tokens repeat at most LONGEST_PERIOD is ended: it would only go on so, and teach nothing
-new. Looked for every so many tokens."""
+"""A reply whose last LOOP_WINDOW tokens repeat at most LONGEST_PERIOD is ended: it would only go on so, and teach
+nothing new. Looked for every so many tokens."""
 
 DialogueTurns = Generator[TurnRequest, list[int], None]
 """A dialogue in the making: yields its turns one after the other, and is sent the tokens of each,

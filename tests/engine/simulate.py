@@ -1,4 +1,5 @@
-"""A world of made-up costs and acceptance for the controller: a reply takes no time and gives the same figures each time."""
+"""A world of made-up costs and acceptance for the controller: a reply takes no time and gives the same figures each
+time."""
 
 from __future__ import annotations
 
@@ -22,9 +23,10 @@ TOKEN = Token(0, "", 0, Source.PLAIN)
 class World:
     """What is true. plain_s: seconds of a plain round; rows: cost of so many rows in plain rounds; draft: of one draft.
 
-    accept: by kind of offer, the chance that a draft at this position stands. confident: kinds whose drafter says how sure
-    it is: then the chances scatter from draft to draft around `accept`, and what it says is right, unless it boasts.
-    copies: how often there is something to copy. change: called before every round with the number of tokens so far.
+    accept: by kind of offer, the chance that a draft at this position stands. confident: kinds whose drafter says how
+    sure it is: then the chances scatter from draft to draft around `accept`, and what it says is right, unless it
+    boasts. copies: how often there is something to copy. change: called before every round with the number of tokens so
+    far.
     """
 
     rows: Callable[[int], float] = lambda rows: 1.0 + 0.05 * (rows - 1)

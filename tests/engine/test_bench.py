@@ -1,4 +1,5 @@
-"""The benchmark: prompts spread evenly, runs paired, figures from sums; over a fake engine, so nothing here is timed."""
+"""The benchmark: prompts spread evenly, runs paired, figures from sums; over a fake engine, so nothing here is
+timed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""peers: the race on made-up engines, the client against a made-up llama-server, transformers on a tiny random model."""
+"""peers: the race on made-up engines, the client against a made-up llama-server, transformers on a tiny random
+model."""
 
 from __future__ import annotations
 

@@ -187,7 +187,8 @@ def test_speed_with_one_k_and_a_profile(engine: Engine, tmp_path: Path, capsys: 
 
 
 def rounds_of(k: int) -> list[Round]:
-    """Made-up rounds of 10 ms: 1 ms of drafting with drafts, 8 of the forward, 0.5 of sampling, the rest for the rest."""
+    """Made-up rounds of 10 ms: 1 ms of drafting with drafts, 8 of the forward, 0.5 of sampling, the rest for the
+    rest."""
     params = DecodingParams(SamplingParams(seed=1), "ngram", k, probe_every=0)
     return [event for event in play(Script(), params) if isinstance(event, Round)]
 

@@ -1,4 +1,5 @@
-"""A pair checked by headers: every finding can happen and says what to do, nothing is downloaded, and nothing raises."""
+"""A pair checked by headers: every finding can happen and says what to do, nothing is downloaded, and nothing
+raises."""
 
 from __future__ import annotations
 
@@ -222,7 +223,8 @@ def test_what_fits_says_nothing(home: Path) -> None:
     assert report.needs_mib == pytest.approx(sum(mib for _, mib in report.parts))
 
 
-# -- nothing raises, whatever the files hold ----------------------------------------------------------------------------
+# -- nothing raises, whatever the files hold
+# ----------------------------------------------------------------------------
 
 
 @given(
@@ -282,7 +284,8 @@ def test_a_part_of_the_weights_that_is_missing_is_named(home: Path) -> None:
     assert diagnostic.code == "damaged" and "model-2.safetensors" in diagnostic.message
 
 
-# -- what headers say is true -------------------------------------------------------------------------------------------
+# -- what headers say is true
+# -------------------------------------------------------------------------------------------
 
 
 def test_headers_of_a_folder_are_its_sizes(home: Path) -> None:
@@ -368,7 +371,8 @@ def test_facts_of_the_default_model_are_its_headers() -> None:
     assert (report.verdict, report.drafting) == (FitLevel.FITS, "head")
 
 
-# -- what can run, as transformers has it -------------------------------------------------------------------------------
+# -- what can run, as transformers has it
+# -------------------------------------------------------------------------------
 
 
 def test_the_table_of_kinds_is_of_the_transformers_that_is_here() -> None:
@@ -416,7 +420,8 @@ def test_what_the_check_lets_pass_is_loaded_with_the_memory_it_said(changes: dic
     assert said == pytest.approx(loaded.network.weight_bytes + separate, rel=0.02)
 
 
-# -- a hub, by range requests -------------------------------------------------------------------------------------------
+# -- a hub, by range requests
+# -------------------------------------------------------------------------------------------
 
 
 class _Hub(BaseHTTPRequestHandler):
@@ -511,7 +516,8 @@ def test_no_name_leads_out_to_a_hub_that_is_no_hub_id(home: Path, monkeypatch: p
     assert not asked
 
 
-# -- devices, memory, the command -----------------------------------------------------------------------------------------
+# -- devices, memory, the command
+# -----------------------------------------------------------------------------------------
 
 
 def test_each_device_has_its_own_memory(home: Path) -> None:

@@ -138,7 +138,8 @@ def test_a_perfect_drafter_is_accepted_whole_every_round(k: int, temperature: fl
 
 
 def test_every_token_is_computed_once() -> None:
-    """Align on read wastes nothing: a perfect drafter's rounds run exactly k + 1 rows of the target, k of the drafter."""
+    """Align on read wastes nothing: a perfect drafter's rounds run exactly k + 1 rows of the target, k of the
+    drafter."""
     target, drafter_model = model(), model()
     drafter = DraftModelDrafter(drafter_model, KVCache())
     params = DecodingParams(SamplingParams(seed=1), "any", 3, max_new_tokens=41, probe_every=0)
@@ -545,7 +546,8 @@ def test_a_look_up_is_a_point_mass() -> None:
 
 @pytest.mark.parametrize("name", ["right", "good", "wrong", "ngram"])
 def test_no_random_number_decides_twice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A number that tested one draft and then another, or drew two tokens, would tie together what must be independent."""
+    """A number that tested one draft and then another, or drew two tokens, would tie together what must be
+    independent."""
     used: list[tuple[Purpose, int]] = []
 
     class Counting(KeyedRng):

@@ -50,7 +50,8 @@ def test_nothing_but_devices_moves_a_tensor_or_waits(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("call", "moving"),
-    [("x.to(device)", True), ("x.to(where, plain)", True), ("x.to(device=d)", True), ("x.to(y)", True), ("x.cpu()", True),
+    [("x.to(device)", True), ("x.to(where, "
+                              "plain)", True), ("x.to(device=d)", True), ("x.to(y)", True), ("x.cpu()", True),
      ("x.float().cuda()", True), ("torch.cuda.synchronize(d)", True), ("torch.tensor([1], device=d)", True),
      ("x.to('cuda')", True), ("torch.mps.synchronize()", True), ("x.to(x.dtype)", False), ("x.to(self._dtype)", False),
      ("x.to(torch.bfloat16)", False), ("model.synchronize()", False), ("torch.zeros(2, device=d)", False),
@@ -179,8 +180,8 @@ np.savez(sys.argv[1], **{name: kind.build(blocks, None)(x).float().numpy() for n
 
 
 def test_a_processor_without_vector_instructions_gives_the_same_answer(tmp_path: Path) -> None:
-    """torch is told to use none of AVX2 and AVX-512; other kernels then do what those would have done. Of our own kernels
-    each path is tested in test_native."""
+    """torch is told to use none of AVX2 and AVX-512; other kernels then do what those would have done. Of our own
+    kernels each path is tested in test_native."""
     found = {}
     for capability in ("default", ""):
         path = tmp_path / f"{capability}.npz"

@@ -192,10 +192,12 @@ SPOILED: dict[str, tuple[Callable[[Path], object], str]] = {
     "ids twice": (tensors(lambda found: found["d2t"].__setitem__(1, int(found["d2t"][0]) - 1)), "none or the same"),
     "ids beyond the vocabulary": (tensors(lambda found: found["d2t"].__setitem__(-1, VOCAB)), "none or the same"),
     "ids below zero": (tensors(lambda found: found["d2t"].__setitem__(0, -1)), "none or the same"),
-    "no number": (tensors(lambda found: found["fc.weight"].view(-1).__setitem__(0, float("nan"))), "fc.weight holds what"),
+    "no number": (tensors(lambda found: found["fc.weight"].view(-1).__setitem__(0, float("nan"))), "fc.weight holds "
+                                                                                                   "what"),
     "a tensor that is missing": (tensors(lambda found: found.pop("fc.weight")), "fc.weight is missing"),
     "a tensor of another size": (
-        tensors(lambda found: found.update({"norm.weight": torch.ones(HIDDEN + 1)})), r"norm.weight is \(65,\) and should be"
+        tensors(lambda found: found.update({"norm.weight": torch.ones(HIDDEN + 1)})), r"norm.weight is \(65,\) and "
+                                                                                      r"should be"
     ),
     "a bias of another size": (
         tensors(lambda found: found.update({"layers.0.self_attn.q_proj.bias": torch.ones(3)})), "q_proj.bias is"
@@ -206,16 +208,19 @@ SPOILED: dict[str, tuple[Callable[[Path], object], str]] = {
     "biases that are missing": (config(lambda a: layer(a).update(attention_bias=True)), "q_proj.bias is missing"),
     "another draft vocabulary": (config(lambda a: a.update(draft_vocab_size=16)), "lm_head.weight is"),
     "norms that are missing": (config(lambda a: a.update(fc_norm=True)), "fc_norm.0.weight is missing"),
-    "another hidden size": (config(lambda a: layer(a).update(hidden_size=128)), "its hidden size is 128, the target's 64"),
+    "another hidden "
+    "size": (config(lambda a: layer(a).update(hidden_size=128)), "its hidden size is 128, the target's 64"),
     "another vocabulary": (config(lambda a: layer(a).update(vocab_size=50)), "its vocabulary is 50, the target's 96"),
     "layers that there are not": (
-        config(lambda a: a.update(eagle_aux_hidden_state_layer_ids=[1, 2, 30])), r"layers \(1, 2, 30\) and the target has 8"
+        config(lambda a: a.update(eagle_aux_hidden_state_layer_ids=[1, 2, 30])), r"layers \(1, 2, 30\) and the target "
+                                                                                 r"has 8"
     ),
     "another kind": (config(lambda a: layer(a).update(model_type="gemma")), "its kind is gemma"),
     "another rotation": (
         config(lambda a: layer(a).update(rope_parameters={"rope_type": "llama3", "rope_theta": 1e4})), "rotation llama3"
     ),
-    "more layers than memory": (config(lambda a: layer(a).update(num_hidden_layers=4e9)), "num_hidden_layers is 4000000000"),
+    "more layers than "
+    "memory": (config(lambda a: layer(a).update(num_hidden_layers=4e9)), "num_hidden_layers is 4000000000"),
     "more positions than memory": (
         config(lambda a: layer(a).update(max_position_embeddings=2**50)), "max_position_embeddings is"
     ),

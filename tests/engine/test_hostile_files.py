@@ -1,4 +1,5 @@
-"""Files that were made to do harm, or by mistake: one sentence, at once, and from the check the same as from the loader."""
+"""Files that were made to do harm, or by mistake: one sentence, at once, and from the check the same as from the
+loader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Experiments on an engine over fake networks: what they measure, beside whom, and how they end. No times are compared."""
+"""Experiments on an engine over fake networks: what they measure, beside whom, and how they end. No times are
+compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The lean forward pass against transformers' own, on tiny random models of each kind, and what it leaves to transformers."""
+"""The lean forward pass against transformers' own, on tiny random models of each kind, and what it leaves to
+transformers."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ CONFIGS: dict[str, Callable[[], Any]] = {
 
 
 def random_model(config: Any) -> Any:
-    """float32, with weights large enough that a wrong norm, bias, rotation or mask shows, and no parameter at its default."""
+    """float32, with weights large enough that a wrong norm, bias, rotation or mask shows, and no parameter at its
+    default."""
     torch.manual_seed(3)
     config.initializer_range = 0.2
     model = transformers.AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)

@@ -1,4 +1,5 @@
-"""Losslessness with everything that adapts: K by the controller, drafts that stop by confidence, two drafters in turn."""
+"""Losslessness with everything that adapts: K by the controller, drafts that stop by confidence, two drafters in
+turn."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ VOCAB = 3
 LENGTH = 4
 
 
-# -- one round, by exact enumeration -------------------------------------------------------------------------------------
+# -- one round, by exact enumeration
+# -------------------------------------------------------------------------------------
 
 
 def confidences_of(draft: Tree, ids: tuple[int, ...]) -> tuple[float, ...]:
@@ -94,11 +96,13 @@ def test_the_enumeration_notices_a_draft_that_was_taken_back() -> None:
     assert furthest(law_of(target, draft, kept, 2), target, 3) > 1e-3
 
 
-# -- whole replies, by chi-square ----------------------------------------------------------------------------------------
+# -- whole replies, by chi-square
+# ----------------------------------------------------------------------------------------
 
 
 class Drawn:
-    """Draws from the rows of a tree, by the protocol of drafters. drop: takes back its last draft if it is this token."""
+    """Draws from the rows of a tree, by the protocol of drafters. drop: takes back its last draft if it is this
+    token."""
 
     name, context_len, feature_layers = "head", None, ()
 
@@ -136,8 +140,8 @@ class Copied:
 
 
 def counts_of(target: Tree, drafter: object, replies: int, seen: set[object]) -> np.ndarray:
-    """How often each reply of LENGTH tokens came. One controller for all of them, so that it learns, changes its mind and
-    tries; the times that it is told depend on what was accepted, as times might."""
+    """How often each reply of LENGTH tokens came. One controller for all of them, so that it learns, changes its mind
+    and tries; the times that it is told depend on what was accepted, as times might."""
     params = DecodingParams(SamplingParams(temperature=1.0), "any", probe_every=7)
     profile = Profile(((1, 1.0), (8, 1.3)), (("head", 0.04), ("ngram", 0.001)))
     controller, index = Controller(params, profile), 0
@@ -210,7 +214,8 @@ def test_a_number_that_drew_a_discarded_draft_is_not_used_again() -> None:
         assert one.uniform(12, purpose) == other.uniform(12, purpose)
 
 
-# -- the loop: whatever the controller does, greedy text and shared noise are plain decoding's ---------------------------------
+# -- the loop: whatever the controller does, greedy text and shared noise are plain decoding's
+# ---------------------------------
 
 LANGUAGE = hashed_logits(257, seed=1)
 COSTS = {

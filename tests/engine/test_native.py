@@ -422,7 +422,8 @@ def test_a_wide_pass_keeps_within_its_working_memory(
 
 
 class Wobbly(FakeNetwork):
-    """Its last bit depends on how many rows are computed together, like most library kernels; from position `start` on."""
+    """Its last bit depends on how many rows are computed together, like most library kernels; from position `start`
+    on."""
 
     start = 0
 

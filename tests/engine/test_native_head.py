@@ -64,7 +64,8 @@ def some_ids(n: int, seed: int = 0) -> list[int]:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_it_computes_what_torch_computes_over_the_same_weights(kernels: Kernels, variant: str) -> None:
-    """Up to the rounding of activations to 8 bits and of keys to 16: a wrong rope, norm or mask would differ by all of it."""
+    """Up to the rounding of activations to 8 bits and of keys to 16: a wrong rope, norm or mask would differ by all of
+    it."""
     config, ids = head_config(**VARIANTS[variant]), some_ids(40)
     features = features_of(ids)
     expected = torch.stack(slowly(torch_head(config, rounded(random_weights(config))), ids, features, 36, 3))

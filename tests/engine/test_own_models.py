@@ -72,7 +72,8 @@ def never_ending(folder: Path) -> Path:
     return folder
 
 
-# -- the context's end --------------------------------------------------------------------------------------------------
+# -- the context's end
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("drafts", ["ngram", "model"])
@@ -115,7 +116,8 @@ def test_behind_a_drafters_shorter_context_the_reply_goes_on_without_it(tmp_path
         assert {r.k_reason for r in behind[:-1]} == {KReason.DRAFTER_CONTEXT}  # the page shows why
 
 
-# -- templates and strange prompts --------------------------------------------------------------------------------------
+# -- templates and strange prompts
+# --------------------------------------------------------------------------------------
 
 
 def test_a_model_without_a_chat_template_says_so_and_stops_at_the_next_turn(tmp_path: Path) -> None:
@@ -223,7 +225,8 @@ class _Instead:
 
 
 def padded(folder: Path, rows: int, seed: int = 0, **changes: Any) -> Path:
-    """A model with `rows` rows, of which those that only pad the vocabulary shout: uncut they would be drawn at once."""
+    """A model with `rows` rows, of which those that only pad the vocabulary shout: uncut they would be drawn at
+    once."""
     write_folder(folder, vocab_size=rows, seed=seed, tie_word_embeddings=False, **changes)
     narrow = write_folder(folder.with_name("narrow"), seed=seed, tie_word_embeddings=False, **changes)
     weights = load_file(narrow / "model.safetensors")  # the real rows are the same, however many pad them

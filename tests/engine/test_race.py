@@ -1,4 +1,5 @@
-"""One prompt twice, by turns: each lane is what it would be alone, on its own clock, and neither outlives the other's end."""
+"""One prompt twice, by turns: each lane is what it would be alone, on its own clock, and neither outlives the other's
+end."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ from tests.fakes import FakeNetwork, LogitsOf, finished, hashed_logits, run
 
 BYTE_LEVEL = build_tokenizer(tokenisers.byte_level(), renderer(CHATML), [2])
 SPACES = {
-    scheme: build_tokenizer(tokenisers.byte_fallback(scheme), renderer("{% for m in messages %}<s>{{ m.content }}</s>{% endfor %}"), [2], 1)
+    scheme: build_tokenizer(tokenisers.byte_fallback(scheme), renderer("{% for m in messages %}<s>{{ m.content "
+                                                                       "}}</s>{% endfor %}"), [2], 1)
     for scheme in (None, "first", "always", "never")
 }  # fmt: skip
 ALL = {"byte-level": BYTE_LEVEL, **{f"space mark, {scheme}": made for scheme, made in SPACES.items()}}
@@ -52,7 +53,8 @@ PROMPT = Message("user", "hello")
 
 
 class Spoken:
-    """A language that says one text, in the longest tokens of its tokeniser, whatever the prompt; then it ends its turn.
+    """A language that says one text, in the longest tokens of its tokeniser, whatever the prompt; then it ends its
+    turn.
 
     amount: how strong other opinions are. Where the reply is not the beginning of the text it has only those.
     """

@@ -35,8 +35,8 @@ class ScriptedRng(KeyedRng):
 
 
 def measure_of(outcome: Callable[[float], int], low: float = 0.0, high: float = 1.0) -> Iterator[tuple[int, float]]:
-    """Every value that the step function `outcome` of u in [low, high) takes, and for how much of it: its steps are found
-    by bisection down to the last bit, so nothing is assumed about where they should be."""
+    """Every value that the step function `outcome` of u in [low, high) takes, and for how much of it: its steps are
+    found by bisection down to the last bit, so nothing is assumed about where they should be."""
     below = float(np.nextafter(high, 0.0))
     while low < high:
         value = outcome(low)
@@ -56,7 +56,8 @@ def emitted(proposal: Proposal, target: torch.Tensor, numbers: dict[tuple[int, P
 
 
 def exact_law(proposal: Proposal, target: torch.Tensor) -> dict[tuple[int, ...], float]:
-    """Probability of every emitted sequence, by walking all decisions with the true measure of the numbers behind each."""
+    """Probability of every emitted sequence, by walking all decisions with the true measure of the numbers behind
+    each."""
     k = len(proposal.token_ids)
     law: dict[tuple[int, ...], float] = {}
 
@@ -111,7 +112,8 @@ def first_tokens_law(
     k: int,
     onehot: bool,
 ) -> dict[tuple[int, ...], float]:
-    """Law of the first emitted tokens, where each emitted sequence is completed to k + 1 tokens by the target itself."""
+    """Law of the first emitted tokens, where each emitted sequence is completed to k + 1 tokens by the target
+    itself."""
     total: dict[tuple[int, ...], float] = {}
     for ids in itertools.product(range(vocab), repeat=k):
         weight = 1.0
@@ -164,7 +166,8 @@ def test_the_enumeration_notices_a_wrong_rule(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("k", [0, 1, 2, 3])
 def test_shared_noise_emits_what_plain_decoding_draws(k: int) -> None:
-    """Under shared noise the emitted tokens are the target's own draws, whatever the drafter did: an identity, token by token."""
+    """Under shared noise the emitted tokens are the target's own draws, whatever the drafter did: an identity, token by
+    token."""
     rng = np.random.default_rng(k)
     vocab = 3
     target, draft = tree(rng, vocab, k, True), tree(rng, vocab, k, False)

@@ -27,7 +27,8 @@ def write_folder(
     seed: int = 0,
     **changes: Any,
 ) -> Path:
-    """A Llama of random weights. changes: of its config.json; vocab_size: rows of its weights, as many as tokens by default."""
+    """A Llama of random weights. changes: of its config.json; vocab_size: rows of its weights, as many as tokens by
+    default."""
     backend = backend or tokenisers.byte_level()
     config = {**CONFIG, "vocab_size": backend.get_vocab_size(), **changes}
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +83,8 @@ def write_head(
 
 
 def write_gguf(path: Path, kind: str = "Q4_0", architecture: str = "llama") -> Path:
-    """A Llama of one layer whose weights are zeros, all matrices of one kind; its vocabulary is padded to whole tiles."""
+    """A Llama of one layer whose weights are zeros, all matrices of one kind; its vocabulary is padded to whole
+    tiles."""
     import gguf
 
     backend = tokenisers.byte_level()

@@ -1,4 +1,5 @@
-"""Tiny GGUF files of every family and type that is read, and what each type's bytes mean, written out from the format."""
+"""Tiny GGUF files of every family and type that is read, and what each type's bytes mean, written out from the
+format."""
 
 from __future__ import annotations
 

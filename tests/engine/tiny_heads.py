@@ -1,4 +1,5 @@
-"""Small random draft heads of every variant, the features that they read, and what they should say, worked out slowly."""
+"""Small random draft heads of every variant, the features that they read, and what they should say, worked out
+slowly."""
 
 from __future__ import annotations
 
@@ -145,7 +146,8 @@ def raw_rows(proposal: Proposal) -> Tensor:
 
 
 def prob_rows(proposal: Proposal) -> Tensor:
-    """What the drafts were drawn from, spread over the target's vocabulary, [k, V]; point masses where it says no more."""
+    """What the drafts were drawn from, spread over the target's vocabulary, [k, V]; point masses where it says no
+    more."""
     if proposal.probs is None:
         return F.one_hot(torch.tensor(proposal.token_ids), VOCAB).float()
     rows = torch.stack([proposal.probs[i] for i in range(len(proposal.token_ids))])

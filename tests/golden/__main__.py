@@ -1,5 +1,5 @@
-"""python -m tests.golden COMMAND: everything that the program answers, from fixed seeds and without times, written down,
-so that a change that should change nothing can be shown to change nothing, to the bit.
+"""python -m tests.golden COMMAND: everything that the program answers, from fixed seeds and without times, written
+down, so that a change that should change nothing can be shown to change nothing, to the bit.
 
 Bits depend on the processor and the libraries: write both records on one machine, and keep none.
 """

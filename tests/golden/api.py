@@ -34,9 +34,11 @@ CALLS: dict[str, tuple[Any, ...]] = {
 
 WRONG: dict[str, tuple[Any, ...]] = {
     "empty": ("",), "blank": (" \u200b\n",), "no tokens": ("hi", 0), "too many tokens": ("hi", 10**6),
-    "tokens in words": ("hi", "many"), "cold": ("hi", 5, -1), "hot": ("hi", 5, 9), "temperature in words": ("hi", 5, "warm"),
+    "tokens in words": ("hi", "many"), "cold": ("hi", 5, -1), "hot": ("hi", 5, 9), "temperature in "
+                                                                                   "words": ("hi", 5, "warm"),
     "k": ("hi", 5, 0, 99), "k in words": ("hi", 5, 0, "many"), "k true": ("hi", 5, 0, True), "k half": ("hi", 5, 0, 2.5),
-    "drafter": ("hi", 5, 0, 4, "magic"), "drafter not here": ("hi", 5, 0, 4, "draft_model"), "no drafter": ("hi", 5, 0, 4, ""),
+    "drafter": ("hi", 5, 0, 4, "magic"), "drafter not "
+                                         "here": ("hi", 5, 0, 4, "draft_model"), "no drafter": ("hi", 5, 0, 4, ""),
     "seed": ("hi", 5, 0, 4, "auto", -1), "seed in words": ("hi", 5, 0, 4, "auto", "x"), "top_p": (*OFF, 0),
     "top_k": (*OFF, 1, -3), "min_p": (*OFF, 1, 0, 2), "repetition": (*OFF, 1, 0, 0, 0), "frequency": (*OFF, 1, 0, 0, 1, 3),
     "presence": (*OFF, 1, 0, 0, 1, 0, "x"), "stop no list": (*OFF, 1, 0, 0, 1, 0, 0, "END"), "stop empty": (*OFF, 1, 0, 0, 1, 0, 0, [""]),
@@ -45,7 +47,8 @@ WRONG: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 BARE = ("shared noise", "rule", "one token", "nothing")
-"""Those that are also sent without a client library, which fills in what was left out: all values, all but right, too few."""
+"""Those that are also sent without a client library, which fills in what was left out: all values, all but right, too
+few."""
 
 MEASURED = ("spec_tok_s", "plain_tok_s", "speedup", "ttft_s")
 """What depends on time."""

@@ -1,7 +1,7 @@
 """A clock that only computing moves, so that what depends on times is the same each time, on a busy machine too.
 
-It moves by whole ticks, each an exact binary fraction of a second: sums and differences of times are exact, however often
-and where the clock is read in between. Nothing of the engine may be imported before `begin`.
+It moves by whole ticks, each an exact binary fraction of a second: sums and differences of times are exact, however
+often and where the clock is read in between. Nothing of the engine may be imported before `begin`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ SMALLER = 8
 
 
 class Clock:
-    """Each thread that computes moves it by itself; held: it stands still, for whatever is loaded or measured meanwhile."""
+    """Each thread that computes moves it by itself; held: it stands still, for whatever is loaded or measured
+    meanwhile."""
 
     def __init__(self) -> None:
         self._ticks = 0

@@ -20,7 +20,8 @@ AROUND = 80
 
 
 def plain(value: Any, timed: bool = False) -> Any:
-    """The value as JSON has it, field by field and without functions; floats with all their bits. timed: with fields of seconds (`*_s`)."""
+    """The value as JSON has it, field by field and without functions; floats with all their bits. timed: with fields of
+    seconds (`*_s`)."""
     if is_dataclass(value):
         names = [one.name for one in fields(value) if timed or not one.name.endswith("_s")]
         told = {name: getattr(value, name) for name in names}

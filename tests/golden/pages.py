@@ -1,4 +1,5 @@
-"""What the page shows of fixed states: every HTML string, chart and patch that the server makes, both languages in it."""
+"""What the page shows of fixed states: every HTML string, chart and patch that the server makes, both languages in
+it."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ from ui.when import page as when
 from ui.when.advisor import Answers, Evidence, Goal
 
 MIXED = (
-    "# Title\n\nSome *words* and `code`, <b>no tag</b> & more.\n\n```python\ndef add(a, b):\n    return a + b  # 和\n```\n\n"
+    "# Title\n\nSome *words* and `code`, <b>no tag</b> & more.\n\n```python\ndef add(a, b):\n    return a + b  # "
+    "和\n```\n\n"
     "| a | b |\n|---|---|\n| 1 | 2 |\n\n- 你好，世界。\n- 🙂 [a link](https://example.org) $x^2$\n\n> quoted\n"
 )
 SCRIPTS = {

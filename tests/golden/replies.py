@@ -180,7 +180,8 @@ def _native() -> Iterator[Item]:
 
 
 def _in_turn(engine: Engine) -> Iterator[Item]:
-    """Two chats whose replies are written at once, each of two turns: what the caches keep of the first is used again."""
+    """Two chats whose replies are written at once, each of two turns: what the caches keep of the first is used
+    again."""
     for way, params in grid(("both", "ngram"), 20).items():
         chats = {name: list(PROMPTS[name]) for name in ("capital", "list")}
         for turn in (1, 2):
@@ -243,7 +244,8 @@ def _fakes() -> Iterator[Item]:
 
 
 def _scripted() -> Iterator[Item]:
-    """Ends of every kind, at every place of a block: a stop id, a stop string, the limit, the context, a cancel, a failure."""
+    """Ends of every kind, at every place of a block: a stop id, a stop string, the limit, the context, a cancel, a
+    failure."""
     tokenizer, prompt = byte_tokenizer(), [60, 117, 62, 104, 105]
     script = "abcabcabcd 你好🙂 abcabc the end".encode()
     language = Scripted(script, len(prompt))

@@ -1,7 +1,8 @@
-"""What a GPU must do as the CPU does: tiny random models in every format, pairs on two devices, and no needless waiting.
+"""What a GPU must do as the CPU does: tiny random models in every format, pairs on two devices, and no needless
+waiting.
 
-Most of it runs on the CPU as well, where it compares the CPU with itself: so what is to be run on a GPU machine is known to
-run. `bash test.sh -m gpu` runs what needs the GPU, here and beside the code that it is about.
+Most of it runs on the CPU as well, where it compares the CPU with itself: so what is to be run on a GPU machine is
+known to run. `bash test.sh -m gpu` runs what needs the GPU, here and beside the code that it is about.
 """
 
 from __future__ import annotations
@@ -245,7 +246,8 @@ def test_a_heads_step_waits_for_nothing_before_its_logits() -> None:
 
 @pytest.mark.gpu
 def test_scales_are_quantised_too() -> None:
-    """Double quantisation: 4 bits, 8 bits for 64, and 32 for 64 * 256 (QLoRA, section 3); and about the same weights."""
+    """Double quantisation: 4 bits, 8 bits for 64, and 32 for 64 * 256 (QLoRA, section 3); and about the same
+    weights."""
     weight = torch.randn(512, 512, generator=torch.Generator().manual_seed(0)).bfloat16().float()
     twice, once = Nf4(move_to_device(weight, "cuda", torch.bfloat16), None), Nf4(weight, None)
     assert twice.weight_bytes == pytest.approx(weight.numel() * (4 + 8 / 64 + 32 / (64 * 256)) / 8, rel=0.01)

@@ -38,7 +38,8 @@ def until(true: Callable[[], Any]) -> None:
 class Standing:
     """One app for all tests that ask for nothing special of theirs, over one scripted engine that each finds as new.
 
-    To build and start an app takes longer than many a test, and a browser that knows its address already has its scripts.
+    To build and start an app takes longer than many a test, and a browser that knows its address already has its
+    scripts.
     """
 
     def __init__(self, make: Callable[[], FakeEngine] = FakeEngine) -> None:
@@ -49,7 +50,8 @@ class Standing:
         self._url = ""
 
     def begin(self) -> FakeEngine:
-        """The engine as it was made, but for what tells an app which engine it is over: that must be the same object."""
+        """The engine as it was made, but for what tells an app which engine it is over: that must be the same
+        object."""
         fresh = self._make()
         for one in fields(FakeEngine):
             setattr(self.engine, one.name, getattr(fresh, one.name))
@@ -109,7 +111,8 @@ def engine(standing: Standing) -> Iterator[FakeEngine]:
 
 @pytest.fixture
 def launch_page(standing: Standing, request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
-    """`launch_page(engine, options)` serves the page over that engine and returns its address. With options the app is new."""
+    """`launch_page(engine, options)` serves the page over that engine and returns its address. With options the app is
+    new."""
     apps: list[Any] = []
 
     def start(engine: Engine, options: Options | None = None) -> str:
@@ -194,7 +197,8 @@ def desktop(chromium: Any) -> Iterator[Any]:
 
 @contextmanager
 def visiting(chromium: Any, desktop: Any = None) -> Iterator[Callable[..., Visit]]:
-    """`visit(url, **context)` opens the page in a browser profile with nothing in it. Any script error fails the test."""
+    """`visit(url, **context)` opens the page in a browser profile with nothing in it. Any script error fails the
+    test."""
     visits: list[Visit] = []
     own: list[Any] = []
 
@@ -249,7 +253,8 @@ def page(engine: FakeEngine, launch_page: Callable[..., str], visit: Callable[..
 
 
 class Kept:
-    """A page that stays open for several tests of a file, and is opened anew when one has failed or its app has gone."""
+    """A page that stays open for several tests of a file, and is opened anew when one has failed or its app has
+    gone."""
 
     def __init__(self, chromium: Any) -> None:
         self._chromium = chromium

@@ -1,4 +1,5 @@
-"""A token's card says what the event says: the same numbers, the same fate, in both languages, and nothing that runs."""
+"""A token's card says what the event says: the same numbers, the same fate, in both languages, and nothing that
+runs."""
 
 from __future__ import annotations
 

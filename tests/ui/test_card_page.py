@@ -29,7 +29,8 @@ def phone(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> Visit:
 
 @pytest.fixture
 def open_page(engine: FakeEngine, launch_page: LAUNCH, keep: VISIT) -> Any:
-    """A page with a reply, which several tests look at: it has the focus, and nothing is shown, switched on or selected."""
+    """A page with a reply, which several tests look at: it has the focus, and nothing is shown, switched on or
+    selected."""
     visited = keep(launch_page(engine))
     shown = visited.page
     if not visited.texts(".turn"):
@@ -81,7 +82,8 @@ def scrolled(page: Any) -> float:
 
 
 def test_the_pointer_shows_the_card_of_every_kind_and_leaving_hides_it(open_page: Any) -> None:
-    for kind, words in (("draft", "accepted draft"), ("rejected", "rejected draft"), ("recovered", "in place of a wrong guess"),
+    for kind, words in (("draft", "accepted draft"), ("rejected", "rejected draft"), ("recovered", "in place of a "
+                                                                                                   "wrong guess"),
                         ("bonus", "one extra"), ("plain", "first token"), ("chip", "control token"),
                         ("discarded", "never checked")):  # fmt: skip
         point(open_page, f".reply .t.{kind}:not(.ws) >> nth=0")
@@ -146,7 +148,8 @@ def test_the_keys_go_from_token_to_token_and_the_words_are_spoken(page: Visit) -
     open_page.keyboard.press("ArrowLeft")
     assert told(open_page) == pieces[10]
     open_page.wait_for_function(
-        "() => document.querySelector('[data-part=card-say]').textContent === document.querySelector('.token-card .says').innerText"
+        "() => document.querySelector('[data-part=card-say]').textContent === document.querySelector('.token-card "
+        ".says').innerText"
         " && document.querySelector('[data-part=card-say]').textContent"
     )
     assert open_page.get_attribute("[data-part=card-say]", "aria-live") == "polite"
@@ -220,7 +223,8 @@ def test_a_card_while_the_reply_is_written_stays_and_never_scrolls(page: Visit, 
 
 def test_a_selection_is_left_alone(open_page: Any) -> None:
     selected = open_page.evaluate(
-        "() => { getSelection().selectAllChildren(document.querySelector('.reply .t.draft')); return getSelection().toString(); }"
+        "() => { getSelection().selectAllChildren(document.querySelector('.reply .t.draft')); return "
+        "getSelection().toString(); }"
     )
     point(open_page, ".reply .t.rejected >> nth=0")
     open_page.wait_for_timeout(400)  # longer than it takes to come

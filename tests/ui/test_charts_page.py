@@ -1,4 +1,5 @@
-"""The charts in a real browser: drawn from what the server measured, in the page's colours and language, and seldom asked for."""
+"""The charts in a real browser: drawn from what the server measured, in the page's colours and language, and seldom
+asked for."""
 
 from __future__ import annotations
 
@@ -140,11 +141,13 @@ def test_charts_are_legible_on_a_phone(engine: FakeEngine, launch_page: LAUNCH, 
     drawn(page)
     assert page.page.evaluate(OVERFLOWING) == []
     boxes = page.page.evaluate(
-        "() => [...document.querySelectorAll('.plot .main-svg:first-child')].map((svg) => svg.getBoundingClientRect().width)"
+        "() => [...document.querySelectorAll('.plot .main-svg:first-child')].map((svg) => "
+        "svg.getBoundingClientRect().width)"
     )
     assert all(240 < box <= width for box in boxes)
     sizes = page.page.evaluate(
-        "() => [...document.querySelectorAll('.plot text, .charts td')].map((one) => parseFloat(getComputedStyle(one).fontSize))"
+        "() => [...document.querySelectorAll('.plot text, .charts td')].map((one) => "
+        "parseFloat(getComputedStyle(one).fontSize))"
     )
     assert sizes and min(sizes) >= 12
     assert json.loads(

@@ -126,8 +126,9 @@ def test_a_lost_answer_is_asked_for_again(sheet: Any) -> None:
 
 
 USUAL, SPACED = "letter-spacing: normal", "letter-spacing: .12em; word-spacing: .16em"
-"""The second is as wide as a reader may set text and still lose nothing (WCAG 2.2, 1.4.12). No usual font is so much wider
-than another: what is legible with it is legible in whatever fonts a phone has, or the machine that runs this test."""
+"""The second is as wide as a reader may set text and still lose nothing (WCAG 2.2, 1.4.12). No usual font is so much
+wider than another: what is legible with it is legible in whatever fonts a phone has, or the machine that runs this
+test."""
 
 
 @pytest.mark.parametrize("langs", ["en", "zh", "en zh"])
@@ -148,6 +149,7 @@ def test_every_chart_is_legible_on_a_phone(sheet: Any, langs: str, width: int, s
     )
     assert wide == []
     sizes = sheet.evaluate(
-        "() => [...document.querySelectorAll('#one-charts .plot text')].map((one) => parseFloat(getComputedStyle(one).fontSize))"
+        "() => [...document.querySelectorAll('#one-charts .plot text')].map((one) => "
+        "parseFloat(getComputedStyle(one).fontSize))"
     )
     assert sizes and min(sizes) >= 12

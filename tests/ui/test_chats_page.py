@@ -81,13 +81,15 @@ def choose(page: Visit, title: str) -> None:
 
 def wait_titles(page: Visit, *titles: str) -> None:
     page.page.wait_for_function(
-        "([place, titles]) => JSON.stringify([...document.querySelectorAll(place)].map((e) => e.textContent)) === titles",
+        "([place, titles]) => JSON.stringify([...document.querySelectorAll(place)].map((e) => e.textContent)) === "
+        "titles",
         arg=[TITLES, json.dumps(titles, separators=(",", ":"), ensure_ascii=False)],
     )
 
 
 def reopen(page: Visit, server: Server, engine: FakeEngine) -> None:
-    """The server is started again while the page is elsewhere, so that Gradio does not load it anew at the same time."""
+    """The server is started again while the page is elsewhere, so that Gradio does not load it anew at the same
+    time."""
     page.page.goto("about:blank")
     page.page.goto(server.start(engine))
 

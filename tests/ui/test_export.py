@@ -69,8 +69,10 @@ def test_the_markdown_says_all_of_a_reply() -> None:
     assert text.startswith("# foxes\n\nGreenlight · 2025-11-24 16:00 UTC\n\n## You\n\nWhat is a fox?\n\n## Model\n\n")
     assert text.count((DEFAULT_TEXT * 3).rstrip()) == 2
     line = next(line for line in text.splitlines() if line.startswith("> "))
-    for part in ("tokens/s", "plain 100 tokens/s", "× plain speed", "α 0.", "τ ", "· first token 50 ms ·", "FakeLM-1M", "n-gram",
-                 "test kernel", "bit-exact", "temperature 0.7", "Top-p 0.9", "K auto", "seed 7", "rejection sampling"):  # fmt: skip
+    for part in ("tokens/s", "plain 100 tokens/s", "× plain speed", "α 0.", "τ ", "· first token 50 ms "
+                                                                                  "·", "FakeLM-1M", "n-gram",
+                 "test kernel", "bit-exact", "temperature "
+                                             "0.7", "Top-p 0.9", "K auto", "seed 7", "rejection sampling"):  # fmt: skip
         assert part in line, part
     assert "Top-k" not in line and "None" not in text
     chinese = export.markdown(written("狐狸是什么？"), "zh")
@@ -112,7 +114,8 @@ def test_a_reply_without_a_word_is_told_too() -> None:
     ("title", "name"),
     [
         ("foxes", "foxes"), ("狐狸：是什么？", "狐狸：是什么？"), ("a/b\\c:d*e?f\"g<h>i|j", "a b c d e f g h i j"),
-        ("..", "Greenlight"), ("", "Greenlight"), ("CON", "CON chat"), ("nul.txt", "nul txt"), ("  . spaced .  ", "spaced"),
+        ("..", "Greenlight"), ("", "Greenlight"), ("CON", "CON chat"), ("nul.txt", "nul txt"), ("  . spaced . "
+                                                                                                " ", "spaced"),
         ("tab\tand\nline\u202egnp", "tab and line gnp"), ("x" * 500, "x" * 60), ("Com1", "Com1 chat"), ("e\u0301", "é"),
     ],
 )  # fmt: skip

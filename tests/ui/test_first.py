@@ -1,4 +1,5 @@
-"""The first minute: what loading says, the time left only where it is known, examples as cards, green and red in two lines."""
+"""The first minute: what loading says, the time left only where it is known, examples as cards, green and red in two
+lines."""
 
 from __future__ import annotations
 

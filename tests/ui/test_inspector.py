@@ -211,7 +211,8 @@ def test_a_rejected_guess_shows_both_views_and_what_was_left() -> None:
     html = shown(ORANGE)
     assert Bars(html).lists == {
         "What the drafter found likely here": [
-            ("orange", "guess", "probability 0.50"), ("yellow", "written", "probability 0.30"), ("big", "", "probability 4.0e-4"),
+            ("orange", "guess", "probability "
+                                "0.50"), ("yellow", "written", "probability 0.30"), ("big", "", "probability 4.0e-4"),
         ],
         "What the big model found likely here": [
             ("yellow", "written", "probability 0.62"), ("big", "", "probability 0.20"), ("hot", "", "probability 0.15"),

@@ -107,7 +107,8 @@ def test_every_trial_ends_in_a_word_and_no_impossible_one(chances: Any) -> None:
 
 def test_chi_square_is_pearsons(chances: Any) -> None:
     one, other, impossible = chances.evaluate(
-        "[chiSquareOf([30, 70], [0.5, 0.5]), chiSquareOf([50, 50, 0], [0.5, 0.5, 0]), chiSquareOf([50, 49, 1], [0.5, 0.5, 0])]"
+        "[chiSquareOf([30, 70], [0.5, 0.5]), chiSquareOf([50, 50, 0], [0.5, 0.5, 0]), chiSquareOf([50, 49, 1], [0.5, "
+        "0.5, 0])]"
     )
     assert one == {"chi": 16, "freedom": 1} and other == {"chi": 0, "freedom": 1} and impossible["chi"] == math.inf
 

@@ -29,7 +29,8 @@ WISH = {"target": "owner/new", "drafter": "auto"}
 
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> list[EngineConfig]:
-    """Configurations that were checked. What is called "bad" cannot be loaded; of "held", a check waits to be let go."""
+    """Configurations that were checked. What is called "bad" cannot be loaded; of "held", a check waits to be let
+    go."""
     asked: list[EngineConfig] = []
 
     def check(config: EngineConfig, **_: Any) -> Report:

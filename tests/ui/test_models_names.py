@@ -1,4 +1,5 @@
-"""Which models may be named on a page that others use: pairs that are known, and what really lies in the models folder."""
+"""Which models may be named on a page that others use: pairs that are known, and what really lies in the models
+folder."""
 
 from __future__ import annotations
 

@@ -67,14 +67,16 @@ def load(page: Visit, target: str) -> None:
 
 def over(page: Visit, said: str) -> None:
     page.page.wait_for_function(
-        "([place, said]) => document.querySelector(place).dataset.going === 'no' && document.querySelector(place).innerText.includes(said)",
+        "([place, said]) => document.querySelector(place).dataset.going === 'no' && "
+        "document.querySelector(place).innerText.includes(said)",
         arg=[CHANGE, said],
     )
 
 
 def going(page: Visit, phase: str = "Loading") -> None:
     page.page.wait_for_function(
-        "([place, phase]) => document.querySelector(place).dataset.going === 'yes' && document.querySelector(place).innerText.includes(phase)",
+        "([place, phase]) => document.querySelector(place).dataset.going === 'yes' && "
+        "document.querySelector(place).innerText.includes(phase)",
         arg=[CHANGE, phase],
     )
 
@@ -369,6 +371,7 @@ def test_nothing_is_hard_to_read_or_wider_than_the_screen(
     page.page.click("[data-action=language]")
     assert violations(page.page) == []
     wide = page.page.evaluate(
-        "() => [document.documentElement, document.querySelector('#gl-models')].map((n) => n.scrollWidth - n.clientWidth)"
+        "() => [document.documentElement, document.querySelector('#gl-models')].map((n) => n.scrollWidth - "
+        "n.clientWidth)"
     )
     assert wide == [0, 0]

@@ -118,7 +118,9 @@ def test_the_big_list_in_one_message_and_one_reply(page: Visit, engine: FakeEngi
     said = engine.asked[0].messages[-1].content
     assert page.texts(".you .said") == [said] and page.reply() == said
     assert page.page.evaluate("() => [...document.querySelectorAll('.turn *')].every((e) => "
-                              "['H3', 'P', 'DIV', 'SPAN', 'S', 'BR', 'BUTTON', 'svg', 'path', 'rect', 'circle'].includes(e.tagName) || e.matches('a.term[href^=\"?tab=learn#glossary-\"]'))")  # fmt: skip
+                              "['H3', 'P', 'DIV', 'SPAN', 'S', 'BR', 'BUTTON', 'svg', 'path', 'rect', "
+                              "'circle'].includes(e.tagName) || "
+                              "e.matches('a.term[href^=\"?tab=learn#glossary-\"]'))")  # fmt: skip
 
 
 def test_what_the_model_lacks_is_on_the_page(launch_page: LAUNCH, visit: VISIT) -> None:
@@ -580,7 +582,8 @@ def test_reading_further_up_is_not_disturbed(page: Visit, engine: FakeEngine) ->
         "() => { const log = document.querySelector('.log'); return log.scrollHeight > log.clientHeight + 300; }"
     )
     page.page.wait_for_function(
-        "() => { const log = document.querySelector('.log'); return log.scrollHeight - log.scrollTop - log.clientHeight < 60; }"
+        "() => { const log = document.querySelector('.log'); return log.scrollHeight - log.scrollTop - "
+        "log.clientHeight < 60; }"
     )
     page.page.evaluate("""() => { document.querySelector('.log').scrollTop = 40;
         getSelection().selectAllChildren(document.querySelector('.turn .t.draft')); }""")

@@ -1,4 +1,5 @@
-"""The web page of a recording: one file that asks for nothing, in one language, with all of the text and nothing that runs."""
+"""The web page of a recording: one file that asks for nothing, in one language, with all of the text and nothing that
+runs."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ VOID = {"meta"}
 
 HOSTILE = (
     *NAUGHTY, "</style><script>alert(1)</script>", "</title><script>", "</bdi></main>", "-->", "<![CDATA[", "\u202e\u2066gnp.exe",
-    '" onmouseover="alert(1)', "' style='position:fixed", "&#x3c;script>", "<span class=\"en\" lang=\"en\">x</span>", "é̈", "\ufeff",
+    '" onmouseover="alert(1)', "' style='position:fixed", "&#x3c;script>", "<span class=\"en\" "
+                                                                           "lang=\"en\">x</span>", "é̈", "\ufeff",
 )  # fmt: skip
 
 
@@ -172,8 +174,11 @@ def test_it_has_title_date_prompt_legend_figures_and_settings() -> None:
     recording = replace(race(), title=("Foxes", "狐狸"), system="be brief", user="tell me\nof foxes", date="2026-01-31")
     lanes = tuple(replace(lane, about=ABOUT) for lane in recording.lanes)
     html = page(replace(recording, lanes=lanes), "en")
-    for part in ("<h1><bdi>Foxes</bdi></h1>", "Recorded 2026-01-31", "be brief", "tell me\nof foxes", "never checked, behind a wrong guess",
-                 "counted after the first token", "Same text: yes", "FakeLM-1M (GGUF Q4_1)", "test kernel", "bit-exact", "temperature 0",
+    for part in ("<h1><bdi>Foxes</bdi></h1>", "Recorded 2026-01-31", "be brief", "tell me\nof "
+                                                                                 "foxes", "never checked, behind a "
+                                                                                          "wrong guess",
+                 "counted after the first "
+                 "token", "Same text: yes", "FakeLM-1M (GGUF Q4_1)", "test kernel", "bit-exact", "temperature 0",
                  "K 3", "seed 7", "Point at a word"):  # fmt: skip
         assert part in unescape(html), part
     assert "race-again" not in html and "<button" not in html and "<script" not in html

@@ -34,7 +34,8 @@ WRITTEN = st.lists(
 
 
 class Seen(HTMLParser):
-    """What can be read: the text, without the page's own words, and where a link ends, its address as it was written."""
+    """What can be read: the text, without the page's own words, and where a link ends, its address as it was
+    written."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -128,7 +129,8 @@ def test_naughty_text_stays_text(payload: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["List<int>", "<think>hm</think>", "a<b and c>d", "&lt;b&gt; &amp; &#65;", "  two\n   three\n      six", "f(a, *b, **c)",
+    ["List<int>", "<think>hm</think>", "a<b and c>d", "&lt;b&gt; &amp; "
+                                                      "&#65;", "  two\n   three\n      six", "f(a, *b, **c)",
      "2*3*4 and 2**3**4", "__init__.py", "snake_case_name", "[a]: http://b", "Such as:\n-", "x  y   z", "[1] and [x](y)",
      "![alt](data:image/png;base64,AAAA)", "[js](javascript:alert(1))", "　　段落", "<std::vector>", "a\n===", "5 ~ 6 ~ 7"],
 )  # fmt: skip

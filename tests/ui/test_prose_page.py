@@ -168,7 +168,8 @@ def test_the_end_is_followed_only_from_the_end(page: Visit, engine: FakeEngine) 
     page.wait_turns(1)
     wait_prose(page, "The end.")
     assert page.page.evaluate(
-        "() => { const log = document.querySelector('[data-part=log]'); return log.scrollHeight - log.scrollTop - log.clientHeight; }"
+        "() => { const log = document.querySelector('[data-part=log]'); return log.scrollHeight - log.scrollTop - "
+        "log.clientHeight; }"
     ) < 48  # fmt: skip
 
 

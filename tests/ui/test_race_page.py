@@ -334,7 +334,8 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(engine: FakeEngine, launch_
         page.page.click(f".tabs [data-tab-link={view}]")
         opened(page, view)
         wide = page.page.evaluate(
-            "() => [document.documentElement, document.querySelector('#gl-watch')].map((n) => n.scrollWidth - n.clientWidth)"
+            "() => [document.documentElement, document.querySelector('#gl-watch')].map((n) => n.scrollWidth - "
+            "n.clientWidth)"
         )
         assert wide == [0, 0], view
     boxes = [page.page.locator(f"[data-viewer=race] .lane.{name}").bounding_box() for name in ("plain", "speculative")]

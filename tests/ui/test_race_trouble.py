@@ -1,4 +1,5 @@
-"""What goes wrong around races and recordings, in a real browser: silence, haste, files that are none, a server that forgot."""
+"""What goes wrong around races and recordings, in a real browser: silence, haste, files that are none, a server that
+forgot."""
 
 from __future__ import annotations
 

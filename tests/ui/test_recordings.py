@@ -1,4 +1,5 @@
-"""A recording cut at any moment is what it was then; what grows grows one lane at a time; the store forgets the oldest."""
+"""A recording cut at any moment is what it was then; what grows grows one lane at a time; the store forgets the
+oldest."""
 
 from __future__ import annotations
 

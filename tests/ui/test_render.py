@@ -26,7 +26,8 @@ from ui.html import panel, render
 from ui.state import LOST_KINDS, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn, advance, begin, progress
 
 NAUGHTY = (
-    "<img src=x onerror=alert(1)>", "${alert(1)}", "{{value}}", "{{#each value}}", "`${1+1}`", "</span><script>alert(1)</script>",
+    "<img src=x "
+    "onerror=alert(1)>", "${alert(1)}", "{{value}}", "{{#each value}}", "`${1+1}`", "</span><script>alert(1)</script>",
     "&lt;b&gt;", "\"' onmouseover='alert(1)", "javascript:alert(1)", "\\u003cscript\\u003e", "<!--", "]]>", "\x00<b>", "@children",
 )  # fmt: skip
 

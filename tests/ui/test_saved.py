@@ -1,4 +1,5 @@
-"""Conversations as the browser keeps them: what comes back is what was written, or is refused; nothing else can happen."""
+"""Conversations as the browser keeps them: what comes back is what was written, or is refused; nothing else can
+happen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The settings pane in a real browser: presets, the seed's buttons, corrections, what is remembered, keyboard, languages."""
+"""The settings pane in a real browser: presets, the seed's buttons, corrections, what is remembered, keyboard,
+languages."""
 
 from __future__ import annotations
 

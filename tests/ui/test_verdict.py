@@ -1,4 +1,5 @@
-"""The verdict of a race says what its events say: the figures, the speed-up also where it is none, the texts token by token."""
+"""The verdict of a race says what its events say: the figures, the speed-up also where it is none, the texts token by
+token."""
 
 from __future__ import annotations
 
@@ -105,8 +106,8 @@ def test_a_fast_lane_in_words() -> None:
     assert f"文字相同：是，{found.alike} 个 token 全部一样。" in said(html, "zh")
     table = said(html)
     assert (
-        f"forward passes of the model one reads the prompt, each round is one more {found.plain.passes} {found.speculative.passes}"
-        in table
+        f"forward passes of the model one reads the prompt, each round is one more {found.plain.passes} "
+        f"{found.speculative.passes}" in table
     )
     assert "acceptance α guesses accepted / checked none 0." in table and "tokens/s after it 100 " in table
     assert "until the first token 50 ms 50 ms" in table
@@ -114,7 +115,8 @@ def test_a_fast_lane_in_words() -> None:
 
 @pytest.mark.parametrize(
     ("factor", "words", "kind"),
-    [(4.0, "the guesses cost more than they saved", "slower"), (1.0, "counted after the first token", "faster"), (0.2, "machine was busy", "faster")],
+    [(4.0, "the guesses cost more than they "
+           "saved", "slower"), (1.0, "counted after the first token", "faster"), (0.2, "machine was busy", "faster")],
 )  # fmt: skip
 def test_slower_is_said_as_plainly_as_faster(factor: float, words: str, kind: str) -> None:
     plain, guessed = play(Script(), PLAIN), slowed(play(Script(), replace(GUESSING, probe_every=0)), factor)

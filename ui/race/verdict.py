@@ -1,4 +1,5 @@
-"""What a race came to: who was faster and by how much, what it took, whether both wrote the same text and if not why. Pure.
+"""What a race came to: who was faster and by how much, what it took, whether both wrote the same text and if not why.
+Pure.
 
 The speed-up is of decoding alone, after the first token: both lanes share one reading of the prompt, and guessing
 does not make that faster. Times are each lane's own computing. Texts are compared token by token.
@@ -28,7 +29,8 @@ SAME_WITHIN = 0.02
 """Speeds nearer than that are called the same."""
 
 MISMEASURED = 1.02
-"""A pass with guesses takes at least as long as one without, so a speed-up this much above its tokens was mismeasured."""
+"""A pass with guesses takes at least as long as one without, so a speed-up this much above its tokens was
+mismeasured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,9 @@ class Likeness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two texts part. probs: of the two tokens, as the plain lane's model found them at temperature 1 without filters
-    (the logarithm of their ratio is the distance of their logits); None where they were not among those recorded."""
+    """Where two texts part. probs: of the two tokens, as the plain lane's model found them at temperature 1 without
+    filters (the logarithm of their ratio is the distance of their logits); None where they were not among those
+    recorded."""
 
     plain: Token
     speculative: Token
@@ -64,8 +67,8 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """speedup: the speculative lane's tokens per second after the first token over the plain lane's; None unless both wrote
-    on. alike: tokens from the beginning that are the same."""
+    """speedup: the speculative lane's tokens per second after the first token over the plain lane's; None unless both
+    wrote on. alike: tokens from the beginning that are the same."""
 
     plain: Side
     speculative: Side
@@ -121,8 +124,8 @@ def _probs(plain: Reply, one: Token, other: Token) -> tuple[float, float] | None
 
 
 def verdict(recording: Recording, again: bool = True) -> str:
-    """The verdict as HTML in both languages; "" while a lane runs. Of a reply that did not race, its figures. again: offer to
-    race once more."""
+    """The verdict as HTML in both languages; "" while a lane runs. Of a reply that did not race, its figures. again:
+    offer to race once more."""
     if recording.running:
         return ""
     found = comparison(recording)

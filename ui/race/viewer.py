@@ -1,6 +1,8 @@
-"""The fixed frames of the views besides the chat: the tabs, the race, the inspector, and the viewer that all of them play in.
+"""The fixed frames of the views besides the chat: the tabs, the race, the inspector, and the viewer that all of them
+play in.
 
-A viewer plays a recording (see `ui.recording.recordings`): one or two lanes, each on its own clock. assets/page/viewer.js fills the frame.
+A viewer plays a recording (see `ui.recording.recordings`): one or two lanes, each on its own clock.
+assets/page/viewer.js fills the frame.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ SPEEDS = ("live", "real", "slow", "slower")
 """How fast a viewer plays: as it is made; each lane as fast as it ran; a quarter and a sixteenth of that."""
 
 MODES = (*SPEEDS, "done", "paused", "held")
-"""What is written beside the buttons: how it plays, that it is over, or that it stands still; held: while a race goes on."""
+"""What is written beside the buttons: how it plays, that it is over, or that it stands still; held: while a race goes
+on."""
 
 LENGTHS = (64, 128, 256, 512)
 """Tokens of a reply that the race offers."""
@@ -39,7 +42,8 @@ KS = tuple(k for k in K_CHOICES if k != "0")
 def tabs() -> str:
     """Links, so that each view has an address of its own; a script shows it without loading the page again."""
     links = "".join(
-        f'<a href="?tab={tab}" data-tab-link="{tab}"{" aria-current=page" if tab == "chat" else ""}>{both(f"tab.{tab}")}</a>'
+        f'<a href="?tab={tab}" '
+        f'data-tab-link="{tab}"{" aria-current=page" if tab == "chat" else ""}>{both(f"tab.{tab}")}</a>'
         for tab in TABS
     )
     return f'<nav class="tabs" aria-label="{named("tab.label")}">{links}</nav>'
@@ -73,7 +77,8 @@ def viewer(where: str) -> str:
 def _more(where: str) -> str:
     return (
         '<div class="verdict-place" data-slot="verdict" role="status"></div>'
-        f'<section class="inside" aria-labelledby="gl-inside-{where}"><h3 id="gl-inside-{where}">{both("watch.inside")}</h3>'
+        f'<section class="inside" aria-labelledby="gl-inside-{where}"><h3 '
+        f'id="gl-inside-{where}">{both("watch.inside")}</h3>'
         f'<div data-slot="round"><p class="hint">{both("watch.inside.hint")}</p></div></section>'
         f'<p class="unseen" role="status" aria-live="polite" data-slot="say"></p>'
         f'{race_charts.frame(where)}<p class="acts saves" data-slot="saves" hidden>'
@@ -113,7 +118,8 @@ def _form() -> str:
     prompts = "".join(
         f'<button type="button" class="pick" data-action="race-prompt" data-prompt="{escape(example.prompt)}"'
         f' data-temperature="{example.temperature:g}">'
-        f'<span class="en" lang="en">{escape(example.en)}</span><span class="zh" lang="zh">{escape(example.zh)}</span></button>'
+        f'<span class="en" lang="en">{escape(example.en)}</span><span class="zh" '
+        f'lang="zh">{escape(example.zh)}</span></button>'
         for example in EXAMPLES
     )
     ks = "".join(map(_k, KS))
@@ -127,7 +133,8 @@ def _form() -> str:
         f'<form class="race-form" data-part="race-form"><label class="prompt"><span>{both("race.prompt")}</span>'
         f'<textarea name="prompt" rows="2" dir="auto" maxlength="20000"></textarea></label>'
         f'<p class="picks">{prompts}</p><p class="fields">'
-        f'<label title="{named("race.k.help")}">K <select name="k" aria-label="{named("race.k.help")}">{ks}</select></label>'
+        f'<label title="{named("race.k.help")}">K <select name="k" '
+        f'aria-label="{named("race.k.help")}">{ks}</select></label>'
         f"<label>{both(warm.label)} {temperature}</label>"
         f'<label>{both("race.length")} <select name="length">{lengths}</select></label>'
         f'<label class="dice"><input name="dice" type="checkbox" checked> {both("race.dice")}</label>'
@@ -155,8 +162,10 @@ def _inspect() -> str:
     return (
         '<section class="view inspect" data-tab-view="inspect" aria-labelledby="gl-inspect-name">'
         f'<h2 id="gl-inspect-name">{both("inspect.title")}</h2><p class="lead">{both("inspect.lead")}</p>'
-        f'<p class="picks">{sources}<label class="pick file"><input type="file" accept=".json,application/json" data-part="trace-file">'
-        f'{both("source.file")}</label></p><div class="notice" role="alert" data-slot="inspect-notice"></div>{viewer("inspect")}</section>'
+        f'<p class="picks">{sources}<label class="pick file"><input type="file" accept=".json,application/json" '
+        f'data-part="trace-file">'
+        f'{both("source.file")}</label></p><div class="notice" role="alert" '
+        f'data-slot="inspect-notice"></div>{viewer("inspect")}</section>'
     )
 
 
@@ -171,7 +180,8 @@ def _ready() -> str:
         for name in ("speed", "tokens", "clock")
     )
     lane = (
-        f'<article class="lane"><h4><span data-lane="name"></span><span class="winner" hidden>{both("lane.first")}</span></h4>'
+        f'<article class="lane"><h4><span data-lane="name"></span><span class="winner" '
+        f"hidden>{both('lane.first')}</span></h4>"
         f'<p class="figures">{figures}</p><span class="bar" aria-hidden="true"><span data-lane="bar"></span></span>'
         '<div class="lane-text" tabindex="0" role="region"><p class="said" dir="auto" data-lane="blocks"></p></div>'
         '<div class="foot" data-lane="foot"></div></article>'

@@ -1,9 +1,10 @@
-"""The settings pane in Gradio: presets, groups of controls, what the browser remembers. What is allowed, `controls` says.
+"""The settings pane in Gradio: presets, groups of controls, what the browser remembers. What is allowed, `controls`
+says.
 
-Most of it happens in the browser (assets/page/settings.js), without the server: a preset, the dice, the lock and the reset
-button hand values to the script, which triggers "settings" and so fills them in; each change of a control calls `keep`,
-which marks the preset that fits and stores what differs from the defaults. The server is asked to check what was typed
-("check") and, when the page opens, what was stored.
+Most of it happens in the browser (assets/page/settings.js), without the server: a preset, the dice, the lock and the
+reset button hand values to the script, which triggers "settings" and so fills them in; each change of a control calls
+`keep`, which marks the preset that fits and stores what differs from the defaults. The server is asked to check what
+was typed ("check") and, when the page opens, what was stored.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ SAY = "(words) => window.greenlightSettings?.say(words)"
 OPENED = "(words) => window.greenlightSettings?.opened(words)"
 
 SECRET = "greenlight"
-"""Gradio encrypts what it stores. This keeps nothing secret, and need not: it is fixed so that what was stored can still be
-read after the server has started anew."""
+"""Gradio encrypts what it stores. This keeps nothing secret, and need not: it is fixed so that what was stored can
+still be read after the server has started anew."""
 
 QUICK: dict[str, Any] = {"queue": False, "preprocess": False, "api_visibility": "private", "show_progress": "hidden"}
 IN_BROWSER: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
@@ -109,8 +110,8 @@ class SettingsPane:
         return [self.named["drafter"], self.missing]
 
     def found(self, chosen: object, lang: Lang) -> list[Any]:
-        """What the engine turns out to have: the list of drafters, and why some are missing. A chosen one that it has not
-        gives way to the default."""
+        """What the engine turns out to have: the list of drafters, and why some are missing. A chosen one that it has
+        not gives way to the default."""
         control = control_of("drafter", self.handlers.table())
         update: dict[str, Any] = {"choices": choices(control, lang)}
         if self.handlers.facts() is not None and chosen not in control.choices:
@@ -161,7 +162,8 @@ def choices(control: Control, lang: Lang) -> list[tuple[str, str]]:
 
 
 def _data(table: Sequence[Control]) -> str:
-    """What the script must know of the table; here and not in the pane, which is not in the page before it is opened."""
+    """What the script must know of the table; here and not in the pane, which is not in the page before it is
+    opened."""
     known = {
         "defaults": {control.name: control.default for control in table},
         "presets": [{"name": preset.name, "values": dict(preset.values)} for preset in presets(table)],
@@ -176,7 +178,10 @@ def _presets(table: Sequence[Control]) -> str:
         f"<b>{both(f'preset.{preset.name}')}</b><i>{both(f'preset.{preset.name}.help')}</i></button>"
         for preset in presets(table)
     )
-    return f'<h3 id="gl-presets-name">{both("presets.label")}</h3><div role="group" aria-labelledby="gl-presets-name">{buttons}</div>'
+    return (
+        f'<h3 id="gl-presets-name">{both("presets.label")}</h3>'
+        f'<div role="group" aria-labelledby="gl-presets-name">{buttons}</div>'
+    )
 
 
 def _seed_buttons() -> str:
@@ -192,4 +197,7 @@ def _icon_button(action: str, drawing: str, key: str, more: str = "") -> str:
 
 
 def _reset() -> str:
-    return f'<button type="button" data-action="reset-settings">{both("settings.reset")}</button><p>{both("settings.kept")}</p>'
+    return (
+        f'<button type="button" data-action="reset-settings">{both("settings.reset")}</button>'
+        f"<p>{both('settings.kept')}</p>"
+    )

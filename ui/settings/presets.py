@@ -13,7 +13,8 @@ LONG_REPLY = 1024
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Values by the names of their controls; all others stay as they are. Never the seed, system prompt or stop strings."""
+    """Values by the names of their controls; all others stay as they are. Never the seed, system prompt or stop
+    strings."""
 
     name: str
     values: Mapping[str, Value]

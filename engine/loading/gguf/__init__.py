@@ -1,1 +1,2 @@
-"""GGUF files: read by header, turned once into a folder from which a start is quick, and loaded without transformers."""
+"""GGUF files: read by header, turned once into a folder from which a start is quick, and loaded without
+transformers."""

@@ -67,7 +67,8 @@ class Pool:
         return rng.choice(own) if own else None
 
     def neighbours(self, rng: random.Random, many: int) -> list[Passage]:
-        """Several, of which those from files are likely to be about one thing; fewer or none where there are too few."""
+        """Several, of which those from files are likely to be about one thing; fewer or none where there are too
+        few."""
         given = self._given.get("en", [])
         if len(given) >= many and (len(self._own) < many or rng.random() < 0.5):
             begin = rng.randrange(len(given) - many + 1)

@@ -1,4 +1,5 @@
-"""Sentences to translate, composed in their own language: whole patterns with slots whose words fit them in gender and case."""
+"""Sentences to translate, composed in their own language: whole patterns with slots whose words fit them in gender and
+case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What prompts are about: topics by field, and the small change of everyday questions. WordNet's nouns join in where it is installed."""
+"""What prompts are about: topics by field, and the small change of everyday questions. WordNet's nouns join in where it
+is installed."""
 
 from __future__ import annotations
 
@@ -137,7 +138,8 @@ TOPICS = tuple(topic for field in FIELDS.values() for topic in field)
 
 
 def wordnet_nouns(path: Path = WORDNET) -> tuple[str, ...]:
-    """Nouns of more than three letters that WordNet has met in texts, names included; none where it is not installed."""
+    """Nouns of more than three letters that WordNet has met in texts, names included; none where it is not
+    installed."""
     if not path.is_file():
         return ()
     nouns = []

@@ -1,4 +1,5 @@
-"""collect: what it writes is what the target says, it goes on where it stopped, and a stop costs only what was running."""
+"""collect: what it writes is what the target says, it goes on where it stopped, and a stop costs only what was
+running."""
 
 from __future__ import annotations
 

@@ -50,8 +50,10 @@ def test_a_gzipped_file_is_read_and_a_broken_one_is_one_sentence(tmp_path: Path)
 @pytest.mark.parametrize(
     "line",
     [
-        "nothing", "[]", "3", "{}", '{"ids": [1, 2]}', '{"ids": 3, "prompt_len": 1}', '{"ids": [1, 2], "prompt_len": 0}',
-        '{"ids": [1, 2], "prompt_len": 2}', '{"ids": [1, 2.5], "prompt_len": 1}', '{"ids": ["a", "b"], "prompt_len": 1}',
+        "nothing", "[]", "3", "{}", '{"ids": [1, '
+                                    '2]}', '{"ids": 3, "prompt_len": 1}', '{"ids": [1, 2], "prompt_len": 0}',
+        '{"ids": [1, 2], "prompt_len": '
+        '2}', '{"ids": [1, 2.5], "prompt_len": 1}', '{"ids": ["a", "b"], "prompt_len": 1}',
         '{"ids": [1, 2], "prompt_len": "1"}', '{"ids": [1, -2], "prompt_len": 1}', '{"ids": [1, [2]], "prompt_len": 1}',
         '{"ids": [1, 2], "prompt_len": null}', "",
     ],

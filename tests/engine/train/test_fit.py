@@ -1,4 +1,5 @@
-"""fit: begins as the target's last layer, learns, stops at any time and goes on as if it had not; from files to a head."""
+"""fit: begins as the target's last layer, learns, stops at any time and goes on as if it had not; from files to a
+head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Texts to ask about: cut to size without losing order, known by their language, and the target's own if they are prose."""
+"""Texts to ask about: cut to size without losing order, known by their language, and the target's own if they are
+prose."""
 
 from __future__ import annotations
 
