@@ -274,7 +274,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         calls.append((*names, shape))
         return {name: 1.0 if name == "bf16" else 2.0 for name in names}
 
-    monkeypatch.setattr(quickest, "measured", measured)
+    monkeypatch.setattr(quickest, "measure_seconds", measured)
     return calls
 
 
@@ -317,7 +317,7 @@ def test_a_memory_that_cannot_be_written_is_no_obstacle(tmp_path: Path, asked: l
 
 @pytest.mark.parametrize(("other_s", "choice"), [(0.95, "gguf"), (0.85, "fp32")])
 def test_what_is_hardly_quicker_is_not_worth_it(monkeypatch: pytest.MonkeyPatch, other_s: float, choice: str) -> None:
-    monkeypatch.setattr(quickest, "measured", lambda names, shape: {"gguf": 1.0, "bf16": 2.0, "fp32": other_s})
+    monkeypatch.setattr(quickest, "measure_seconds", lambda names, shape: {"gguf": 1.0, "bf16": 2.0, "fp32": other_s})
     assert quickest.quickest_format(NAMES, None, SHAPE) == choice
 
 
