@@ -208,8 +208,8 @@ def prepare_environment() -> None:
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     # Gradio asks its own server whether it is up. A proxy must not stand between the two.
-    known = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
-    hosts = [host for host in known.split(",") if host.strip()]
+    no_proxy = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+    hosts = [host for host in no_proxy.split(",") if host.strip()]
     hosts += [host for host in ("localhost", "127.0.0.1", "::1", "0.0.0.0") if host not in hosts]
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(hosts)
 

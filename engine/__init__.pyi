@@ -19,8 +19,8 @@ from .config import EngineConfig as EngineConfig
 from .config import Message as Message
 from .config import Rule as Rule
 from .config import SamplingParams as SamplingParams
+from .config import format_k as format_k
 from .config import parse_k as parse_k
-from .config import told_k as told_k
 from .errors import Busy as Busy
 from .errors import ContextFull as ContextFull
 from .errors import EngineError as EngineError

@@ -88,22 +88,22 @@ TOKEN_IDS = Bounds(0, 10_000_000, whole=True)
 """More than any vocabulary has."""
 
 
-def parse_k(asked: object) -> int | None:
+def parse_k(value: object) -> int | None:
     """K as it is asked for: "auto" or None is None; a whole number, also one that is written out, is itself. Whether it
     is in range is for DecodingParams to say. Raises InvalidParams."""
-    if asked is None or asked == "auto":
+    if value is None or value == "auto":
         return None
-    if isinstance(asked, int) and not isinstance(asked, bool):
-        return asked
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
     try:
-        return int(asked if isinstance(asked, str) else "")
+        return int(value if isinstance(value, str) else "")
     except ValueError:
         name = "num_speculative_tokens"
-        said = f"{name} must be auto or a whole number between 0 and {MAX_K}, not {repr(asked)[:60]}."
-        raise InvalidParams(name, said) from None
+        message = f"{name} must be auto or a whole number between 0 and {MAX_K}, not {repr(value)[:60]}."
+        raise InvalidParams(name, message) from None
 
 
-def told_k(k: int | None) -> int | str:
+def format_k(k: int | None) -> int | str:
     """As it is asked for: None is "auto"."""
     return "auto" if k is None else k
 

@@ -27,8 +27,8 @@ from engine import (
     Stream,
     Tally,
     Token,
+    format_k,
     parse_k,
-    told_k,
 )
 from ui.chat.handlers import Handlers
 from ui.controls import SAMPLING, USUAL, default_drafter, readable
@@ -105,7 +105,7 @@ def make_generate(handlers: Handlers) -> Callable[..., Any]:
         prompt: str,
         max_new_tokens: int = longest,
         temperature: float = SAMPLING.temperature,
-        num_speculative_tokens: int | str | None = told_k(handlers.options.k),
+        num_speculative_tokens: int | str | None = format_k(handlers.options.k),
         drafter: str = default_drafter(handlers.options.drafter),
         seed: int | None = SAMPLING.seed,
         top_p: float = SAMPLING.top_p,
@@ -145,21 +145,21 @@ def make_generate(handlers: Handlers) -> Callable[..., Any]:
     return generate
 
 
-def _rule(asked: object) -> Rule:
+def _rule(value: object) -> Rule:
     """Raises InvalidParams."""
     for rule in Rule:
-        if rule == asked:
+        if rule == value:
             return rule
-    raise InvalidParams("rule", f"rule must be one of {', '.join(Rule)}, not {asked!r}.")
+    raise InvalidParams("rule", f"rule must be one of {', '.join(Rule)}, not {value!r}.")
 
 
-def _stop(asked: object) -> tuple[str, ...]:
+def _stop(value: object) -> tuple[str, ...]:
     """A list of strings; how many and how long is for the engine to say. Raises InvalidParams."""
-    if asked is None:
+    if value is None:
         return ()
-    if not isinstance(asked, (list, tuple)):
-        raise InvalidParams("stop", f"stop must be a list of strings, not {asked!r}.")
-    return tuple(asked)
+    if not isinstance(value, (list, tuple)):
+        raise InvalidParams("stop", f"stop must be a list of strings, not {value!r}.")
+    return tuple(value)
 
 
 def _messages(prompt: str) -> tuple[Message, ...]:
@@ -170,14 +170,14 @@ def _messages(prompt: str) -> tuple[Message, ...]:
 
 async def _written(live: Live, stream: Stream, record: Record) -> AsyncIterator[Record]:
     """The record, empty at first, about once a second and at the end."""
-    told = asyncio.get_running_loop().time()
+    last_update_s = asyncio.get_running_loop().time()
     while not stream.done:
         for event in stream.take(0):
             live.started = True
             record = record.add(event)
         now = asyncio.get_running_loop().time()
-        if stream.done or now - told > HEARTBEAT_S:
-            told = now
+        if stream.done or now - last_update_s > HEARTBEAT_S:
+            last_update_s = now
             yield record
         if not stream.done:
             await asyncio.sleep(GLANCE_S)

@@ -20,8 +20,8 @@ from engine import (
     EngineConfig,
     Rule,
     SamplingParams,
+    format_k,
     parse_k,
-    told_k,
 )
 from ui.strings import TEXT, Lang, text
 
@@ -114,7 +114,7 @@ def _longest(most: int) -> Narrowed:
 TABLE: tuple[Control, ...] = (
     Control("drafter", "decoding", "list", USUAL.drafter, "drafter.label", "drafter.help",
             choices=("auto", *DRAFTERS_AT_START)),
-    Control("num_speculative_tokens", "decoding", "choice", str(told_k(USUAL.num_speculative_tokens)),
+    Control("num_speculative_tokens", "decoding", "choice", str(format_k(USUAL.num_speculative_tokens)),
             "k.label", "k.help", choices=K_CHOICES),
     Control("rule", "decoding", "choice", USUAL.rule.value, "rule.label", "rule.help",
             choices=tuple(r.value for r in Rule)),
@@ -184,7 +184,7 @@ def table(options: Options, drafters: Sequence[str] | None = None) -> tuple[Cont
 
     def adapted(control: Control) -> Control:
         if control.name == "num_speculative_tokens":
-            return replace(control, default=str(told_k(options.k)))
+            return replace(control, default=str(format_k(options.k)))
         if control.name == "drafter":
             return replace(control, default=default_drafter(options.drafter), choices=tuple(offered))
         if control.name == "max_new_tokens":
@@ -199,9 +199,9 @@ def _place(drafter: str) -> tuple[int, str]:
     return (DRAFTERS.index(drafter) if drafter in DRAFTERS else len(DRAFTERS), drafter)
 
 
-def default_drafter(asked: str) -> str:
+def default_drafter(option: str) -> str:
     """The drafter named on the command line. A head or a model given there is what "auto" then takes."""
-    return asked if asked in ("none", "ngram") else "auto"
+    return option if option in ("none", "ngram") else "auto"
 
 
 def choice_label(setting: str, choice: str, lang: Lang) -> str:
@@ -294,8 +294,8 @@ def _choice(control: Control, value: object) -> tuple[Value, Correction | None]:
     """A number means the choice that is written so: browsers may remember a K from when that was a slider."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     fitting = (one for one in control.choices if one == value or (number and one.isdecimal() and int(one) == value))
-    chosen = next(fitting, None)
-    return (chosen, None) if chosen is not None else _corrected(control, control.default, "correct.choice", value)
+    choice = next(fitting, None)
+    return (choice, None) if choice is not None else _corrected(control, control.default, "correct.choice", value)
 
 
 def _seed(control: Control, value: object) -> tuple[Value, Correction | None]:
@@ -321,10 +321,10 @@ def stops(written: str) -> tuple[str, ...]:
 
 def _stop_lines(control: Control, value: object) -> tuple[Value, Correction | None]:
     written, correction = _text(control, value)
-    asked = stops(written)
-    if correction or (len(asked) <= MAX_STOPS and all(len(stop) <= MAX_STOP for stop in asked)):
+    strings = stops(written)
+    if correction or (len(strings) <= MAX_STOPS and all(len(stop) <= MAX_STOP for stop in strings)):
         return written, correction
-    fitting = [stop[:MAX_STOP].replace("\n", "\\n") for stop in asked[:MAX_STOPS]]
+    fitting = [stop[:MAX_STOP].replace("\n", "\\n") for stop in strings[:MAX_STOPS]]
     return _corrected(control, "\n".join(fitting), "correct.stop")
 
 

@@ -190,7 +190,7 @@ class _Page:
     async def on_sync(self, drafter: object, event: gr.EventData) -> list[Any]:
         id_ = str(event.conversation or "")
         patch = self.handlers.sync(id_)
-        return [pack(patch, id_), *self.settings.found(drafter, _lang(getattr(event, "lang", None)))]
+        return [pack(patch, id_), *self.settings.drafters_found(drafter, _lang(getattr(event, "lang", None)))]
 
     async def on_ask(self, event: gr.EventData) -> Any:
         """What the page pulls; see `Handlers.answer`. A conversation that it gives back, or deletes, comes the same

@@ -22,8 +22,8 @@ from engine.config import (
     EngineConfig,
     Rule,
     SamplingParams,
+    format_k,
     parse_k,
-    told_k,
 )
 from engine.errors import EngineError, InvalidParams
 from engine.serving.engine import Engine, State
@@ -149,11 +149,11 @@ def settings_of(args: argparse.Namespace, engine: Engine, **more: Any) -> dict[s
     """What ran, where, and every option that shaped the figures."""
     facts = engine.facts()
     names = ("drafter", "head", "temperature", "top_p", "rule", "max_new_tokens", "seed")
-    told = {name: value for name in names if (value := getattr(args, name, None)) is not None}
+    settings = {name: value for name in names if (value := getattr(args, name, None)) is not None}
     if hasattr(args, "k"):
-        ks = [told_k(k) for k in args.k] if isinstance(args.k, list) else [told_k(args.k)]
-        told["k"] = ks if len(ks) > 1 else ks[0]
+        ks = [format_k(k) for k in args.k] if isinstance(args.k, list) else [format_k(args.k)]
+        settings["k"] = ks if len(ks) > 1 else ks[0]
     fixed = {"target": facts.target, "weights": facts.weights, "kernel": facts.kernel, "threads": facts.threads}
     if facts.drafter_name:
         fixed |= {"drafter_model": facts.drafter_name, "drafter_device": facts.drafter_device}
-    return fixed | told | more
+    return fixed | settings | more

@@ -11,7 +11,7 @@ from typing import Any
 from engine.bench.drafts import draft_figures
 from engine.cli.progress import Interruptible, TimeLeft
 from engine.cli.prompts import CATEGORIES, BenchPrompt
-from engine.config import DecodingParams, Detail, Message, Rule, told_k
+from engine.config import DecodingParams, Detail, Message, Rule, format_k
 from engine.errors import ContextFull, EngineError
 from engine.events import Event, Finished, FinishReason, Round
 from engine.serving.engine import Engine
@@ -177,7 +177,7 @@ def run_baselines(
 def _progress(runs: Sequence[PairRun]) -> str:
     plain = runs[0].plain
     sides = [
-        f"K = {told_k(run.k)} {run.spec.summary.overall_tok_s or 0:.1f} tok/s{_text_comparison(run)}" for run in runs
+        f"K = {format_k(run.k)} {run.spec.summary.overall_tok_s or 0:.1f} tok/s{_text_comparison(run)}" for run in runs
     ]
     return f"{len(plain.ids)} tokens, plain {plain.summary.overall_tok_s or 0:.1f} tok/s, {', '.join(sides)}"
 

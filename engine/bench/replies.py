@@ -29,7 +29,7 @@ from engine.bench.pairs import (
 from engine.bench.round_costs import cost_table, costs_of, sampling_share
 from engine.cli.options import add_prompt_options, tell
 from engine.cli.progress import Interruptible, mark_partial
-from engine.config import DecodingParams, told_k
+from engine.config import DecodingParams, format_k
 from engine.errors import EngineError
 from engine.serving.engine import Engine
 
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         report["settings"] = settings_of(args, engine, prompts=len(prompts))
         if len(args.k) > 1:
             report["by_k"] = {
-                str(told_k(k)): _report([run for run in runs if run.k == k], args.profile) for k in args.k
+                str(format_k(k)): _report([run for run in runs if run.k == k], args.profile) for k in args.k
             }
         _print(report, args)
         if args.command == "lossless":
@@ -85,8 +85,8 @@ def _report(runs: Sequence[PairRun], profile: bool) -> dict[str, Any]:
 
 def _print(report: dict[str, Any], args: argparse.Namespace) -> None:
     for k in args.k:
-        part = report.get("by_k", {}).get(str(told_k(k)), report)
-        print(f"\nK = {told_k(k)}\n{table(part)}")
+        part = report.get("by_k", {}).get(str(format_k(k)), report)
+        print(f"\nK = {format_k(k)}\n{table(part)}")
         if args.command == "speed":
             print(f"\n{draft_table(part['drafts'])}")
         if "profile" in part:
@@ -112,7 +112,7 @@ def _differences(
 
 
 def _difference(engine: Engine, run: PairRun, params: DecodingParams) -> dict[str, Any]:
-    index, gap, k = run.first_difference, margin(engine, run, params), told_k(run.k)
+    index, gap, k = run.first_difference, margin(engine, run, params), format_k(run.k)
     close = "unknown" if gap is None else f"{gap:.4f} logits"
     print(f"differs: {run.prompt.category} {run.prompt.text[:60]!r}, K = {k}, at token {index}, margin {close}")
     return {

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.config import BOUNDS, MAX_K, DecodingParams, EngineConfig, Rule, SamplingParams, parse_k, told_k
+from engine.config import BOUNDS, MAX_K, DecodingParams, EngineConfig, Rule, SamplingParams, format_k, parse_k
 from engine.errors import InvalidParams, NumericalError
 from engine.rng import KeyedRng, Purpose, gumbel, gumbel_argmax, inverse_cdf, uniform
 from engine.sampling import LazyRows, _top_p, probabilities
@@ -230,7 +230,7 @@ def test_each_setting_takes_the_ends_of_its_bounds_and_nothing_beyond(kind: type
 )
 def test_k_is_read_one_way_wherever_it_is_asked_for(asked: object, k: int | None) -> None:
     """Its range is checked with all others, where the request is made."""
-    assert parse_k(asked) == k and parse_k(told_k(k)) == k
+    assert parse_k(asked) == k and parse_k(format_k(k)) == k
 
 
 @pytest.mark.parametrize("asked", ["", "many", "automatic", "2.5", 2.5, 3.0, True, [3], "9" * 5000])

@@ -115,11 +115,11 @@ def _tokens(here: Block, block: int, piece: int) -> str:
     return f'<p class="name">{name}</p><ol class="guesses">{items}</ol>{end_note}'
 
 
-def _token(here: Block, block: int, i: int, chosen: bool) -> str:
+def _token(here: Block, block: int, i: int, is_current: bool) -> str:
     part = here.pieces[i]
-    current = ' aria-current="true"' if chosen else ""
+    aria_current = ' aria-current="true"' if is_current else ""
     return (
-        f'<button type="button" data-block="{block}" data-piece="{i}" class="{part.kind.value}"{current}>'
+        f'<button type="button" data-block="{block}" data-piece="{i}" class="{part.kind.value}"{aria_current}>'
         f'{token_card.token(part.kind, part.text, part.special)} <span class="fate">{_fate(here, part)}</span></button>'
     )
 

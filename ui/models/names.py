@@ -42,8 +42,8 @@ def display_name(name: str, options: Options) -> str | None:
     root = _root(options)
     if root is not None and Path(name).is_absolute() and Path(name).is_relative_to(root):
         return Path(name).relative_to(root).as_posix()
-    known = name in PRESETS or name in DRAFTER_WORDS
-    return name if known or not options.served else None
+    is_public = name in PRESETS or name in DRAFTER_WORDS
+    return name if is_public or not options.served else None
 
 
 def offered_names(options: Options) -> tuple[str, ...]:

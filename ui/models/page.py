@@ -272,22 +272,22 @@ def _memory(report: Report) -> str:
     """A bar of the parts to one scale with what is free; the legend says the same in numbers."""
     if report.needs_mib <= 0:
         return ""
-    known = report.free_mib is not None
+    has_free = report.free_mib is not None
     free = report.free_mib or 0.0
     whole = max(report.needs_mib, free)
     parts = [(part, mib) for part, mib in report.parts if mib > 0]
     bars = "".join(f'<i class="{escape(part)}" style="width: {mib / whole:.2%}"></i>' for part, mib in parts)
-    limit = f'<u style="left: {free / whole:.2%}"></u>' if known and free < whole else ""
+    limit = f'<u style="left: {free / whole:.2%}"></u>' if has_free and free < whole else ""
     legend = "".join(f'<li class="{escape(part)}">{_part(part)} <b>{size(mib)}</b></li>' for part, mib in parts)
     rest = f'<li class="free">{both("models.part.free")} <b>{size(free - report.needs_mib)}</b></li>'
     sentence = both(
-        "models.needs" if known else "models.needs.alone",
+        "models.needs" if has_free else "models.needs.alone",
         needs=size(report.needs_mib),
-        **({"free": size(free)} if known else {}),
+        **({"free": size(free)} if has_free else {}),
     )
     return (
         f'<div class="memory"><p>{sentence}</p><div class="parts" aria-hidden="true">{bars}{limit}</div>'
-        f"<ul>{legend}{rest if known and free > report.needs_mib else ''}</ul></div>"
+        f"<ul>{legend}{rest if has_free and free > report.needs_mib else ''}</ul></div>"
     )
 
 

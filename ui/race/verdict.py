@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
 
-from engine import FinishReason, Prefilled, Round, Rule, Summary, Token, told_k
+from engine import FinishReason, Prefilled, Round, Rule, Summary, Token, format_k
 from engine import ratio as divided
 from ui.html.panel import uncertainty
 from ui.html.render import both, named, ratio, seconds, speed, times
@@ -115,8 +115,10 @@ def _probs(plain: Reply, one: Token, other: Token) -> tuple[float, float] | None
     """What the round that wrote `one` recorded of both."""
     for block in plain.blocks:
         if isinstance(block.event, Round) and one in block.event.tokens and block.event.recovery is not None:
-            known = {choice.id: choice.prob for choice in block.event.recovery.raw_top if choice.prob > 0}
-            return (known[one.id], known[other.id]) if one.id in known and other.id in known else None
+            prob_by_id = {choice.id: choice.prob for choice in block.event.recovery.raw_top if choice.prob > 0}
+            return (
+                (prob_by_id[one.id], prob_by_id[other.id]) if one.id in prob_by_id and other.id in prob_by_id else None
+            )
     return None
 
 
@@ -128,35 +130,35 @@ def verdict(recording: Recording, again: bool = True) -> str:
     offer to race once more."""
     if recording.running:
         return ""
-    found = comparison(recording)
-    if found is None:
+    outcome = comparison(recording)
+    if outcome is None:
         return _sheet(_table([_side(lane) for lane in recording.lanes], again))
     cut = any(lane.reply.reason in (FinishReason.CANCELLED, FinishReason.ERROR) for lane in recording.lanes)
     parts = [
-        _headline(found),
+        _headline(outcome),
         f"<p>{both('verdict.cut')}</p>" if cut else "",
-        _table([found.plain, found.speculative], again),
+        _table([outcome.plain, outcome.speculative], again),
     ]
-    return _sheet("".join(parts) + _text(found, recording) + (_again(recording) if again else ""))
+    return _sheet("".join(parts) + _text(outcome, recording) + (_again(recording) if again else ""))
 
 
 def _sheet(html: str) -> str:
     return f'<section class="outcome" aria-label="{named("verdict.label")}">{html}</section>'
 
 
-def _headline(found: Comparison) -> str:
-    if found.speedup is None:
+def _headline(outcome: Comparison) -> str:
+    if outcome.speedup is None:
         return f'<p class="headline">{both("verdict.unknown")}</p>'
-    how = _how(found.speedup, uncertainty(found.plain.figures.baseline))
+    how = _how(outcome.speedup, uncertainty(outcome.plain.figures.baseline))
     sentence = {
         "faster": both("verdict.faster"), "slower": both("verdict.slower"), "same": both("verdict.same"),
         "unclear": both("verdict.unclear"),
     }[how]  # fmt: skip
-    most = max(1.0, found.speculative.tokens_a_pass or 1.0)
+    most = max(1.0, outcome.speculative.tokens_a_pass or 1.0)
     doubt = ""
-    if found.speedup > MISMEASURED * most:
+    if outcome.speedup > MISMEASURED * most:
         doubt = f'<p class="doubt">{both("verdict.doubtful", tokens=ratio(most))}</p>'
-    return f'<p class="headline {how}"><b>{times(found.speedup)}</b> {sentence}</p>{doubt}'
+    return f'<p class="headline {how}"><b>{times(outcome.speedup)}</b> {sentence}</p>{doubt}'
 
 
 def _how(speedup: float, scatter: float) -> str:
@@ -168,23 +170,26 @@ def _how(speedup: float, scatter: float) -> str:
 
 def _table(sides: list[Side], linked: bool) -> str:
     """A column for each lane. linked: each figure's name leads to the glossary, which a file of its own has not."""
-    told = figure if linked else _unlinked
+    heading = figure if linked else _unlinked
     names = {LaneName.PLAIN: both("panel.plain"), LaneName.SPECULATIVE: both("panel.spec"),
              LaneName.REPLY: both("verdict.reply")}  # fmt: skip
     rows = [
-        (told("verdict.time", both("verdict.time")), [seconds(side.whole_s or None) for side in sides]),
-        (told("verdict.first", both("verdict.first")), [seconds(side.figures.ttft_s) for side in sides]),
-        (told("verdict.tokens", both("verdict.tokens")), [str(side.figures.tokens) for side in sides]),
-        (told("verdict.speed", both("verdict.speed")), [speed(side.figures.overall_tok_s) for side in sides]),
+        (heading("verdict.time", both("verdict.time")), [seconds(side.whole_s or None) for side in sides]),
+        (heading("verdict.first", both("verdict.first")), [seconds(side.figures.ttft_s) for side in sides]),
+        (heading("verdict.tokens", both("verdict.tokens")), [str(side.figures.tokens) for side in sides]),
+        (heading("verdict.speed", both("verdict.speed")), [speed(side.figures.overall_tok_s) for side in sides]),
         (
-            _explained(told("verdict.passes", both("verdict.passes")), "verdict.passes.help"),
+            _explained(heading("verdict.passes", both("verdict.passes")), "verdict.passes.help"),
             [str(side.passes) for side in sides],
         ),
         (
-            _explained(told("verdict.alpha", both("verdict.alpha")), "verdict.alpha.help"),
+            _explained(heading("verdict.alpha", both("verdict.alpha")), "verdict.alpha.help"),
             [_guessed(side, side.figures.alpha) for side in sides],
         ),
-        (told("verdict.tau", both("verdict.tau")), [_guessed(side, side.figures.acceptance_length) for side in sides]),
+        (
+            heading("verdict.tau", both("verdict.tau")),
+            [_guessed(side, side.figures.acceptance_length) for side in sides],
+        ),
     ]
     heads = "".join(f'<th scope="col">{names[side.name]}</th>' for side in sides)
     body = "".join(
@@ -211,26 +216,25 @@ def _guessed(side: Side, value: float | None) -> str:
     return ratio(value) if side.figures.drafted or value is not None else both("verdict.none")
 
 
-def _text(found: Comparison, recording: Recording) -> str:
+def _text(outcome: Comparison, recording: Recording) -> str:
     """Whether the texts agree, and where and why they part."""
-    if found.parting is None:
-        return f'<p class="likeness {found.likeness.value}">{_alike(found)}</p>'
-    parting = found.parting
-    key = "verdict.text.parted" if found.alike else "verdict.text.parted.first"
-    told = both(key, count=found.alike, plain=quoted(parting.plain), speculative=quoted(parting.speculative))
-    return (
-        f'<p class="likeness parted">{told}</p><p class="because">{" ".join([*_margin(parting), _why(recording)])}</p>'
-    )
+    if outcome.parting is None:
+        return f'<p class="likeness {outcome.likeness.value}">{_alike(outcome)}</p>'
+    parting = outcome.parting
+    key = "verdict.text.parted" if outcome.alike else "verdict.text.parted.first"
+    sentence = both(key, count=outcome.alike, plain=quoted(parting.plain), speculative=quoted(parting.speculative))
+    because = " ".join([*_margin(parting), _why(recording)])
+    return f'<p class="likeness parted">{sentence}</p><p class="because">{because}</p>'
 
 
-def _alike(found: Comparison) -> str:
-    written = found.plain.figures.tokens, found.speculative.figures.tokens
-    if found.likeness is Likeness.NOTHING:
+def _alike(outcome: Comparison) -> str:
+    written = outcome.plain.figures.tokens, outcome.speculative.figures.tokens
+    if outcome.likeness is Likeness.NOTHING:
         return both("verdict.text.one" if any(written) else "verdict.text.nothing")
-    if found.likeness is Likeness.SAME:
-        return both("verdict.text.same", count=found.alike)
+    if outcome.likeness is Likeness.SAME:
+        return both("verdict.text.same", count=outcome.alike)
     shorter = "verdict.text.so_far.plain" if written[0] < written[1] else "verdict.text.so_far.speculative"
-    return both(shorter, count=found.alike)
+    return both(shorter, count=outcome.alike)
 
 
 def _margin(parting: Parting) -> list[str]:
@@ -260,7 +264,7 @@ def _again(recording: Recording) -> str:
     """The same prompt with other numbers of guesses, one press each."""
     lane = recording.lane(LaneName.SPECULATIVE)
     params = lane.about.params if lane is not None and lane.about is not None else None
-    now = "" if params is None else str(told_k(params.num_speculative_tokens))
+    now = "" if params is None else str(format_k(params.num_speculative_tokens))
     buttons = "".join(
         f'<button type="button" class="pick" data-action="race-again" data-k="{k}"{_here(k == now)}>'
         f"{both('verdict.again.auto') if k == 'auto' else escape(f'K = {k}')}</button>"

@@ -148,9 +148,9 @@ def _k(k: str) -> str:
     """An option holds plain text alone, so a script puts in the word of the language shown."""
     if k != "auto":
         return f'<option value="{k}">{k}</option>'
-    said = {lang: choice_label("num_speculative_tokens", k, lang) for lang in LANGS}
-    words = " ".join(f'data-{lang}="{words}"' for lang, words in said.items())
-    return f'<option value="{k}" {words}>{said["en"]}</option>'
+    labels = {lang: choice_label("num_speculative_tokens", k, lang) for lang in LANGS}
+    words = " ".join(f'data-{lang}="{words}"' for lang, words in labels.items())
+    return f'<option value="{k}" {words}>{labels["en"]}</option>'
 
 
 def _inspect() -> str:

@@ -50,30 +50,30 @@ class SettingsPane:
     def __init__(self, handlers: Handlers, lang: Lang) -> None:
         self.handlers = handlers
         table = handlers.table()
-        made: dict[str, Any] = {}
+        components: dict[str, Any] = {}
         gr.HTML(_data(table), elem_id="gl-settings-data", apply_default_css=False)
         with gr.Accordion(text("settings.title", lang), open=False, elem_id="gl-settings") as whole:
             gr.HTML(_presets(table), elem_id="gl-presets", apply_default_css=False)
-            groups = [self._group(group, table, made, lang) for group in GROUPS]
+            groups = [self._group(group, table, components, lang) for group in GROUPS]
             gr.HTML(_reset(), elem_id="gl-reset", apply_default_css=False)
-        self.named = made
-        self.components = [made[control.name] for control in table]
+        self.named = components
+        self.components = [components[control.name] for control in table]
         self.accordions = [whole, *groups]
         self.store = gr.BrowserState({}, storage_key="greenlight.settings", secret=SECRET)
-        self.said = gr.Textbox(visible=False)
+        self.notice = gr.Textbox(visible=False)
         """Words about a correction, on their way to the place for notices."""
 
-    def _group(self, group: str, table: Sequence[Control], made: dict[str, Any], lang: Lang) -> gr.Accordion:
+    def _group(self, group: str, table: Sequence[Control], components: dict[str, Any], lang: Lang) -> gr.Accordion:
         with gr.Accordion(text(f"group.{group}", lang), open=False, elem_id=f"gl-group-{group}") as accordion:
             for control in table:
                 if control.group != group:
                     continue
                 if control.name == "seed":
                     with gr.Row(elem_id="gl-seed"):
-                        made[control.name] = component(control, lang)
+                        components[control.name] = component(control, lang)
                         gr.HTML(_seed_buttons(), elem_id="gl-seed-buttons", apply_default_css=False)
                 else:
-                    made[control.name] = component(control, lang)
+                    components[control.name] = component(control, lang)
                 if control.name == "drafter":
                     self.missing = gr.HTML(self.handlers.missing(), elem_id="gl-missing", apply_default_css=False)
         return accordion
@@ -83,11 +83,11 @@ class SettingsPane:
         changes = [one.change for one in self.components]
         gr.on(changes, None, self.components, self.store, js=KEEP, **IN_BROWSER)
         script.settings(None, None, self.components, js=FILL_IN, **IN_BROWSER)
-        answered = [*self.components, self.said]
+        answered = [*self.components, self.notice]
         checked = script.check(self.on_check, None, answered, trigger_mode="multiple", **QUICK)
-        checked.then(None, self.said, None, js=SAY, **IN_BROWSER)
+        checked.then(None, self.notice, None, js=SAY, **IN_BROWSER)
         opened = app.load(self.on_open, self.store, answered, **QUICK)
-        opened.then(None, self.said, None, js=OPENED, **IN_BROWSER)
+        opened.then(None, self.notice, None, js=OPENED, **IN_BROWSER)
 
     async def on_check(self, event: gr.EventData) -> list[Any]:
         """What a person has typed into one control."""
@@ -95,7 +95,8 @@ class SettingsPane:
         return self._answer(values if corrections else {}, corrections)
 
     async def on_open(self, remembered: object) -> list[Any]:
-        """What the browser remembers. While the engine loads, a drafter that it may have is believed (see `found`)."""
+        """What the browser remembers. While the engine loads, a drafter that it may have is believed (see
+        `drafters_found`)."""
         facts = self.handlers.facts()
         table = controls.table(self.handlers.options, facts.drafters if facts else DRAFTERS[1:])
         return self._answer(*controls.check_all(table, remembered if isinstance(remembered, dict) else {}))
@@ -106,15 +107,15 @@ class SettingsPane:
 
     @property
     def found_outputs(self) -> list[Any]:
-        """The components that `found` updates."""
+        """The components that `drafters_found` updates."""
         return [self.named["drafter"], self.missing]
 
-    def found(self, chosen: object, lang: Lang) -> list[Any]:
+    def drafters_found(self, drafter: object, lang: Lang) -> list[Any]:
         """What the engine turns out to have: the list of drafters, and why some are missing. A chosen one that it has
         not gives way to the default."""
         control = control_of("drafter", self.handlers.table())
         update: dict[str, Any] = {"choices": choices(control, lang)}
-        if self.handlers.facts() is not None and chosen not in control.choices:
+        if self.handlers.facts() is not None and drafter not in control.choices:
             update["value"] = control.default
         return [gr.update(**update), self.handlers.missing()]
 
@@ -149,10 +150,10 @@ def component(control: Control, lang: Lang) -> Any:
 
 def words(control: Control, lang: Lang) -> dict[str, Any]:
     """What a setting says, in one language."""
-    said: dict[str, Any] = {"label": text(control.label, lang), "info": text(control.help, lang)}
+    texts: dict[str, Any] = {"label": text(control.label, lang), "info": text(control.help, lang)}
     if control.kind in ("choice", "list"):
-        said["choices"] = choices(control, lang)
-    return said
+        texts["choices"] = choices(control, lang)
+    return texts
 
 
 def choices(control: Control, lang: Lang) -> list[tuple[str, str]]:
@@ -164,11 +165,11 @@ def choices(control: Control, lang: Lang) -> list[tuple[str, str]]:
 def _data(table: Sequence[Control]) -> str:
     """What the script must know of the table; here and not in the pane, which is not in the page before it is
     opened."""
-    known = {
+    table_facts = {
         "defaults": {control.name: control.default for control in table},
         "presets": [{"name": preset.name, "values": dict(preset.values)} for preset in presets(table)],
     }
-    return f'<div hidden data-settings="{escape(json.dumps(known))}"></div>'
+    return f'<div hidden data-settings="{escape(json.dumps(table_facts))}"></div>'
 
 
 def _presets(table: Sequence[Control]) -> str:
@@ -189,9 +190,9 @@ def _seed_buttons() -> str:
 
 
 def _icon_button(action: str, drawing: str, key: str, more: str = "") -> str:
-    said = f"{text(key, 'en')} · {text(key, 'zh')}"
+    title = f"{text(key, 'en')} · {text(key, 'zh')}"
     return (
-        f'<button type="button" data-action="{action}" title="{escape(said)}"{more}>{drawing}'
+        f'<button type="button" data-action="{action}" title="{escape(title)}"{more}>{drawing}'
         f'<span class="unseen">{both(key)}</span></button>'
     )
 

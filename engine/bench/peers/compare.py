@@ -32,7 +32,7 @@ from engine.bench.peers.peer import Peer, PeerJob, PeerTurn
 from engine.cli.options import add_prompt_options, tell
 from engine.cli.progress import Interruptible, TimeLeft, mark_partial
 from engine.cli.prompts import BenchPrompt
-from engine.config import DecodingParams, Message, told_k
+from engine.config import DecodingParams, Message, format_k
 from engine.errors import ContextFull, EngineError
 from engine.serving.engine import Engine
 
@@ -104,7 +104,7 @@ def own_peers(engine: Engine, params: DecodingParams) -> list[Peer]:
 
     facts = engine.facts()
     plain = replace(params, num_speculative_tokens=0)
-    how = f"drafter {params.drafter}, K = {told_k(params.num_speculative_tokens)}, {facts.kernel}"
+    how = f"drafter {params.drafter}, K = {format_k(params.num_speculative_tokens)}, {facts.kernel}"
     return [
         Peer("greenlight_speculative", how, player(params)),
         Peer("greenlight_plain", facts.kernel, player(plain)),

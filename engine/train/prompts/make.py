@@ -45,10 +45,10 @@ class PromptSource:
 
     def passage(self, most_words: int, language: str = "English") -> str:
         """Whole sentences of a text, composed where the pool has none in this language."""
-        found = self.pool.pick(self.rng, CODES.get(language, ""))
-        if found is None:
+        texts = self.pool.pick(self.rng, CODES.get(language, ""))
+        if texts is None:
             return composed(self.rng, language, self.rng.randint(3, 7))
-        return self.shortened(found, most_words)
+        return self.shortened(texts, most_words)
 
     def shortened(self, passage: Passage, most_words: int) -> str:
         """As it is, or its first sentences up to a length by chance."""
@@ -92,13 +92,13 @@ def _several_passages(source: PromptSource) -> str:
     """A question over several numbered texts, as a search engine would hand them to a model."""
     many = source.rng.randint(2, 4)
     most = MOST_WORDS["several passages"]
-    found = [source.shortened(p, most) for p in source.pool.neighbours(source.rng, many)]
-    found += [composed(source.rng, "English", 4) for _ in range(many - len(found))]
+    texts = [source.shortened(p, most) for p in source.pool.neighbours(source.rng, many)]
+    texts += [composed(source.rng, "English", 4) for _ in range(many - len(texts))]
     mark = source.rng.choice(("[{}] {}", "{}. {}", "Passage {}: {}", "({}) {}", "Document {}\n{}", "Source {}: {}"))
     gap = source.rng.choice(("\n", "\n\n"))
-    passages = gap.join(mark.format(n, " ".join(text.split())) for n, text in enumerate(found, 1))
+    passages = gap.join(mark.format(n, " ".join(text.split())) for n, text in enumerate(texts, 1))
     return source.phrase(
-        phrasings.SEVERAL_PASSAGES, passages=passages, question=_question(source, source.rng.choice(found))
+        phrasings.SEVERAL_PASSAGES, passages=passages, question=_question(source, source.rng.choice(texts))
     )
 
 
@@ -112,8 +112,8 @@ def _extraction(source: PromptSource) -> str:
 
 def _classification(source: PromptSource) -> str:
     """Of a few sentences, one a line."""
-    found = Passage(source.passage(300)).sentences
-    lines = [source.rng.choice((source.rng.choice(found), composed(source.rng, "English"))) for _ in range(4)]
+    texts = Passage(source.passage(300)).sentences
+    lines = [source.rng.choice((source.rng.choice(texts), composed(source.rng, "English"))) for _ in range(4)]
     mark = source.rng.choice(("- ", "* ", ""))
     return source.phrase(phrasings.CLASSIFICATION, lines="\n".join(mark + line for line in dict.fromkeys(lines)))
 
@@ -132,9 +132,9 @@ def _to_translate(source: PromptSource, language: str) -> str:
     many = 1 if source.rng.random() < 0.65 else source.rng.randint(2, 6)
     if passage is None or source.rng.random() < 0.33:
         return composed(source.rng, language, many)
-    found = passage.sentences
-    begin = source.rng.randrange(max(1, len(found) - many + 1))
-    return " ".join(" ".join(found[begin : begin + many]).split()[:150])
+    texts = passage.sentences
+    begin = source.rng.randrange(max(1, len(texts) - many + 1))
+    return " ".join(" ".join(texts[begin : begin + many]).split()[:150])
 
 
 KINDS: dict[str, tuple[float, Callable[[PromptSource], str]]] = {
@@ -163,13 +163,13 @@ KINDS: dict[str, tuple[float, Callable[[PromptSource], str]]] = {
 def prompts(rng: random.Random, pool: Pool) -> Iterator[TrainingPrompt]:
     """Without end, and none twice. The pool may grow meanwhile."""
     source = PromptSource(rng, pool, wordnet_nouns())
-    seen: set[str] = set()
+    previous: set[str] = set()
     kinds, weights = list(KINDS), [weight for weight, _ in KINDS.values()]
     while True:
         kind = rng.choices(kinds, weights)[0]
         text = _as_typed(rng, kind, KINDS[kind][1](source).strip())
-        if text and text not in seen:
-            seen.add(text)
+        if text and text not in previous:
+            previous.add(text)
             yield TrainingPrompt(kind, text)
 
 

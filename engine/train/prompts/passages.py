@@ -41,9 +41,9 @@ class Pool:
     """What prompts may ask about. It grows with the target's own replies, of which it keeps the latest."""
 
     def __init__(self, passages: Sequence[Passage] = ()) -> None:
-        self._given: dict[str, list[Passage]] = {}
+        self._from_files: dict[str, list[Passage]] = {}
         for passage in passages:
-            self._given.setdefault(passage.language, []).append(passage)
+            self._from_files.setdefault(passage.language, []).append(passage)
         self._own: list[Passage] = []
         self._added = 0
 
@@ -60,19 +60,19 @@ class Pool:
 
     def pick(self, rng: random.Random, language: str = "en") -> Passage | None:
         """Given or own, half of the time each; None where there is nothing in this language."""
-        given = self._given.get(language, [])
+        from_files = self._from_files.get(language, [])
         own = self._own if language == "en" else []
-        if given and (not own or rng.random() < 0.5):
-            return rng.choice(given)
+        if from_files and (not own or rng.random() < 0.5):
+            return rng.choice(from_files)
         return rng.choice(own) if own else None
 
     def neighbours(self, rng: random.Random, many: int) -> list[Passage]:
         """Several, of which those from files are likely to be about one thing; fewer or none where there are too
         few."""
-        given = self._given.get("en", [])
-        if len(given) >= many and (len(self._own) < many or rng.random() < 0.5):
-            begin = rng.randrange(len(given) - many + 1)
-            return given[begin : begin + many]
+        from_files = self._from_files.get("en", [])
+        if len(from_files) >= many and (len(self._own) < many or rng.random() < 0.5):
+            begin = rng.randrange(len(from_files) - many + 1)
+            return from_files[begin : begin + many]
         return rng.sample(self._own, min(many, len(self._own)))
 
 

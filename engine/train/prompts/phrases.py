@@ -24,11 +24,11 @@ def spoken(rng: random.Random, template: str, words: Words, **values: object) ->
     Raises KeyError for a slot that has neither a value nor a list.
     """
     while _ALTERNATIVES.search(template):
-        template = _ALTERNATIVES.sub(lambda found: rng.choice(found[1].split("|")), template)
+        template = _ALTERNATIVES.sub(lambda match: rng.choice(match[1].split("|")), template)
     used: dict[str, str] = {}
 
-    def filled(found: re.Match[str]) -> str:
-        slot = found[1]
+    def fill(match: re.Match[str]) -> str:
+        slot = match[1]
         if slot in values:
             return str(values[slot])
         if slot not in used or not slot[-1].isdigit():
@@ -37,7 +37,7 @@ def spoken(rng: random.Random, template: str, words: Words, **values: object) ->
             used[slot] = rng.choice(fresh or list(choices))
         return used[slot]
 
-    return _SLOT.sub(filled, template)
+    return _SLOT.sub(fill, template)
 
 
 def pick(rng: random.Random, templates: Sequence[str], words: Words, **values: object) -> str:
