@@ -61,8 +61,8 @@ class RoundClock:
 def play_rounds(model: Model, rounds: Sequence[Generator[Request, ForwardResult, Round]]) -> list[Round]:
     """One round each of one or several replies, with one pass of the target for all.
 
-    Each waits from the end of its own drafting until everybody's drafts are made and checked: that is its verify_s. An
-    exception of the pass goes to all of them.
+    verify_s of each is all that it waited for: the joint pass, and the drafting of the others. An exception of the pass
+    goes to all of them.
     """
     begin_s = perf_counter()
     requests: list[Request] = []

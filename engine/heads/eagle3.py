@@ -83,7 +83,7 @@ def attention_input(weights: Weights, config: HeadConfig, embeddings: Tensor, st
 
 
 def project(weights: Weights, config: HeadConfig, n: int, x: Tensor, kind: str) -> Tensor:
-    """Queries, keys or values of layer n, which = "q", "k" or "v", [rows, heads, dim], not yet rotated."""
+    """Queries, keys or values of layer n, kind = "q", "k" or "v", [rows, heads, dim], not yet rotated."""
     prefix = f"layers.{n}.self_attn."
     projection = F.linear(x, weights[f"{prefix}{kind}_proj.weight"], weights.get(f"{prefix}{kind}_proj.bias"))
     heads = projection.view(len(x), projection.shape[1] // config.shape.dim, config.shape.dim)
@@ -92,7 +92,7 @@ def project(weights: Weights, config: HeadConfig, n: int, x: Tensor, kind: str) 
 
 
 def finish_layer(weights: Weights, config: HeadConfig, n: int, residual: Tensor, attention_output: Tensor) -> Tensor:
-    """The rest of layer n behind its attention. seen [rows, heads * dim] -> [rows, hidden]."""
+    """The rest of layer n behind its attention. attention_output [rows, heads * dim] -> [rows, hidden]."""
     prefix = f"layers.{n}."
     x = residual + F.linear(
         attention_output, weights[f"{prefix}self_attn.o_proj.weight"], weights.get(f"{prefix}self_attn.o_proj.bias")

@@ -98,7 +98,7 @@ class ServedPair:
     def drafter(
         self, name: str, new_cache: Callable[[str], KVCache], messages: Sequence[Message] = ()
     ) -> Drafter | None:
-        """own_cache: gives a cache to "head" or "draft". messages: the conversation, for a drafter with a chat format
+        """new_cache: gives a cache to "head" or "draft". messages: the conversation, for a drafter with a chat format
         of its own; without them it reads the text of the target's prompt."""
         from engine.drafters.combined import CombinedDrafter
         from engine.drafters.ngram import NgramDrafter
