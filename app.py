@@ -28,6 +28,7 @@ from engine import (
     DecodingParams,
     EngineConfig,
     InvalidParams,
+    __version__,
     parse_k,
 )
 
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     import gradio as gr
 
     from engine import Engine, Status
-
-VERSION = "0.1.0"
 
 DEFAULT_PORT = 7860
 PORTS = Bounds(1, 65535, whole=True)
@@ -136,7 +135,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     add("--lang", choices=("en", "zh"), default=None, help="language of the page (default: the browser's)")
     add("--offline", action="store_true", help="never use the network; the model must be there already")
-    add("--version", action="version", version=f"Greenlight {VERSION}")
+    add("--version", action="version", version=f"Greenlight {__version__}")
     return parser.parse_args(argv)
 
 

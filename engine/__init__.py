@@ -1,8 +1,8 @@
 """Speculative decoding, from prompt ids to typed events. Knows nothing of any user interface.
 
-`from engine import Engine, EngineConfig, DecodingParams, Message` is all that a program needs; __init__.pyi
-lists every name that may be had so, each imported when it is first asked for. To read the code begin with
-README.md beside this file.
+`from engine import Engine, EngineConfig, DecodingParams, Message` is all that a program needs; __init__.pyi lists every
+name that may be had so, each imported when it is first asked for. To read the code begin with README.md beside this
+file.
 """
 
 import lazy_loader

@@ -72,3 +72,5 @@ from .stats import Summary as Summary
 from .stats import Tally as Tally
 from .stats import ratio as ratio
 from .stats import summarise as summarise
+
+__version__: str

@@ -95,12 +95,10 @@ def parse_k(value: object) -> int | None:
         return None
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    try:
-        return int(value if isinstance(value, str) else "")
-    except ValueError:
-        name = "num_speculative_tokens"
-        message = f"{name} must be auto or a whole number between 0 and {MAX_K}, not {repr(value)[:60]}."
-        raise InvalidParams(name, message) from None
+    if isinstance(value, str) and value.isdecimal() and len(value) <= 4:
+        return int(value)
+    name = "num_speculative_tokens"
+    raise InvalidParams(name, f"{name} must be auto or a whole number between 0 and {MAX_K}, not {repr(value)[:60]}.")
 
 
 def format_k(k: int | None) -> int | str:
@@ -154,8 +152,8 @@ class SamplingParams:
     """How a token is drawn from logits. The same values serve the drafter and the target.
 
     temperature 0 is greedy; top_k 0, top_p 1, min_p 0, repetition_penalty 1, the other penalties 0: off.
-    repetition_penalty sees prompt and reply, frequency and presence penalties the reply only.
-    seed None: the engine picks one and reports it in `Prefilled.seed`. Raises InvalidParams.
+    repetition_penalty sees prompt and reply, frequency and presence penalties the reply only. seed None: the engine
+    picks one and reports it in `Prefilled.seed`. Raises InvalidParams.
     """
 
     temperature: float = 0.0
@@ -196,10 +194,9 @@ class DecodingParams:
     measures; 0 is plain decoding by the very same loop.
 
     drafter: "auto", the best that the engine has, or one of `Facts.drafters`: "none", "ngram", "head", "both" (n-gram
-    and head), "draft_model".
-    probe_every: while speculating, every so many rounds one K = 0 round measures the plain baseline
-    (the first at round 2); 0 turns probes off. detail: what else to report of each token.
-    Raises InvalidParams.
+    and head), "draft_model". probe_every: while speculating, every so many rounds one K = 0 round measures the plain
+    baseline (the first at round 2); 0 turns probes off. detail: what else to report of each token. Raises
+    InvalidParams.
     """
 
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -226,17 +223,27 @@ class DecodingParams:
             raise InvalidParams("detail", f"detail must be one of {', '.join(Detail)}, not {self.detail!r}.")
 
 
+ALLOWED: Mapping[str, tuple[str, ...]] = {
+    "device": DEVICES,
+    "drafter_device": DEVICES,
+    "compute": COMPUTE,
+    "kernel": KERNELS,
+    "quant": QUANTS,
+    "drafter_quant": QUANTS,
+}
+"""What the settings of `EngineConfig` that are words may be."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """What is loaded, and where. target: "embedded" (the default model), a local folder, a GGUF file, a hub
     id, or a preset of `pairs`.
 
     drafter: "auto" (the head that was trained for the target, where there is one), "ngram" (neither head nor model),
-    "none", or a head or a model (as target). threads None: from the CPU quota.
-    drafter_device: of a drafter model, "auto" for the target's (a head is always with its target).
-    kernel: "native" (compiled on this machine), "torch", or "auto", native where it can be had.
-    quant, drafter_quant: how the weights are kept: one of QUANTS; "auto" never rounds them further than they were.
-    compute: what layers quantised by bitsandbytes multiply in: one of COMPUTE.
+    "none", or a head or a model (as target). threads None: from the CPU quota. drafter_device: of a drafter model,
+    "auto" for the target's (a head is always with its target). kernel: "native" (compiled on this machine), "torch", or
+    "auto", native where it can be had. quant, drafter_quant: how the weights are kept: one of QUANTS; "auto" never
+    rounds them further than they were. compute: what layers quantised by bitsandbytes multiply in: one of COMPUTE.
     max_new_tokens caps every request. cache_mib bounds the pool of KV caches. Raises InvalidParams.
     """
 
@@ -266,17 +273,10 @@ class EngineConfig:
                 f"drafter must be auto (the model's trained head and n-gram), ngram, none, or the name of a head or a "
                 f"model, not {name!r}: for a folder of that name write ./{name}.",
             )
-        for name in ("device", "drafter_device"):
-            if getattr(self, name) not in DEVICES:
-                raise InvalidParams(name, f"{name} must be auto, cpu, cuda or mps, not {getattr(self, name)!r}.")
-        if self.compute not in COMPUTE:
-            raise InvalidParams("compute", f"compute must be auto, bf16, fp16 or fp32, not {self.compute!r}.")
-        if self.kernel not in KERNELS:
-            raise InvalidParams("kernel", f"kernel must be auto, native or torch, not {self.kernel!r}.")
-        for name in ("quant", "drafter_quant"):
-            if getattr(self, name) not in QUANTS:
-                names = ", ".join(QUANTS[:-1])
-                raise InvalidParams(name, f"{name} must be {names} or {QUANTS[-1]}, not {getattr(self, name)!r}.")
+        for name, allowed in ALLOWED.items():
+            if (value := getattr(self, name)) not in allowed:
+                names = ", ".join(allowed[:-1])
+                raise InvalidParams(name, f"{name} must be {names} or {allowed[-1]}, not {value!r}.")
         if self.kernel == "native" and self.quant not in ON_GRID:
             raise InvalidParams(
                 "quant",

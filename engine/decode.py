@@ -85,8 +85,8 @@ def generate(
 class Reply:
     """The state of one reply in the making: ids so far, detokeniser, what was emitted.
 
-    `events` plays it alone. Several can share the target's passes: after `prefill` of each, `play_rounds` for all
-    whose `end` is None.
+    `events` plays it alone. Several can share the target's passes: after `prefill` of each, `play_rounds` for all whose
+    `end` is None.
     """
 
     def __init__(self, prompt: Sequence[int], params: DecodingParams, context: ReplyContext) -> None:

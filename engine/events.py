@@ -62,9 +62,9 @@ class FinishReason(StrEnum):
 class Token:
     """One emitted token. `text` is what it added to the reply: the texts joined are the reply.
 
-    A character split over several tokens belongs to the token that completed it; the earlier ones have
-    text "". `special` is the name of a control token such as "<|im_end|>" (its text is ""), else "".
-    raw_prob: with detail, the target's probability of it at temperature 1 without filters.
+    A character split over several tokens belongs to the token that completed it; the earlier ones have text "".
+    `special` is the name of a control token such as "<|im_end|>" (its text is ""), else "". raw_prob: with detail, the
+    target's probability of it at temperature 1 without filters.
     """
 
     id: int
@@ -88,8 +88,7 @@ class Choice:
 class TokenDetail:
     """With `DecodingParams.detail`: probabilities at temperature 1 without filters (raw_draft_prob None for a drafter
     that looks up), and under `Detail.FULL` the top 5 of both sides after temperature and filters (what the rule really
-    compared); at temperature 0, where these are 1 and 0 only, before them.
-    """
+    compared); at temperature 0, where these are 1 and 0 only, before them."""
 
     raw_draft_prob: float | None
     raw_target_prob: float
@@ -101,9 +100,9 @@ class TokenDetail:
 class TokenDecision:
     """One drafted token and its fate.
 
-    draft_prob, target_prob: after temperature and filters. accept_prob: min(1, target/draft) under rejection
-    (drawn number `uniform` in [0, 1) decides), 0 or 1 under shared noise (uniform None). DISCARDED tokens have
-    None in target_prob, accept_prob and uniform. `text` is how the token would read at its place; `special` also names
+    draft_prob, target_prob: after temperature and filters. accept_prob: min(1, target/draft) under rejection (drawn
+    number `uniform` in [0, 1) decides), 0 or 1 under shared noise (uniform None). DISCARDED tokens have None in
+    target_prob, accept_prob and uniform. `text` is how the token would read at its place; `special` also names
     fragments of a character ("0xE4"), which have no text of their own.
     """
 

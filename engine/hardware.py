@@ -88,8 +88,8 @@ def pick_device(name: str) -> torch.device:
 def pick_dtype(device: torch.device) -> str:
     """ "bf16" where the hardware multiplies it, else a format that it does: "fp16" or "fp32".
 
-    A CPU without bf16 instructions takes it piece by piece: a single row is then quick, since fewer bytes are read,
-    but the several rows of a verification, and every prompt, cost several times as much.
+    A CPU without bf16 instructions takes it piece by piece: a single row is then quick, since fewer bytes are read, but
+    the several rows of a verification, and every prompt, cost several times as much.
     """
     import torch
 

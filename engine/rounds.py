@@ -61,17 +61,17 @@ class RoundClock:
 def play_rounds(model: Model, rounds: Sequence[Generator[Request, ForwardResult, Round]]) -> list[Round]:
     """One round each of one or several replies, with one pass of the target for all.
 
-    verify_s of each is all that it waited for: the joint pass, and the drafting of the others. An exception of the pass
-    goes to all of them.
+    verify_s of each is all that it waited for: the joint pass, and the drafting of the others. An exception of the
+    pass, or of somebody's drafting, goes to all of them.
     """
     begin_s = perf_counter()
     requests: list[Request] = []
     drafting_s: list[float] = []
-    for round_ in rounds:
-        round_begin_s = perf_counter()
-        requests.append(next(round_))
-        drafting_s.append(perf_counter() - round_begin_s)
     try:
+        for round_ in rounds:
+            round_begin_s = perf_counter()
+            requests.append(next(round_))
+            drafting_s.append(perf_counter() - round_begin_s)
         logits = model.forward(requests)
         model.synchronize()
     except Exception as error:

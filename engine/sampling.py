@@ -42,11 +42,11 @@ def probabilities(
 ) -> Tensor:
     """Distribution of the next token for each row, float32 [n, V].
 
-    logits [n, V]: row i follows all but the last n - 1 - i ids of `history` (prompt, reply and the drafts before
-    that row), so penalties at row i see exactly the drafts before it. The reply begins at history[prompt_len].
-    Order: penalties, bias, temperature, top-k, top-p, min-p. temperature 0 gives one-hot rows, made from an argmax.
-    native: the model's native sampler, if it has one. A row's result does not depend on the others. Raises
-    NumericalError for NaN, +inf, or a row with nothing left to draw.
+    logits [n, V]: row i follows all but the last n - 1 - i ids of `history` (prompt, reply and the drafts before that
+    row), so penalties at row i see exactly the drafts before it. The reply begins at history[prompt_len]. Order:
+    penalties, bias, temperature, top-k, top-p, min-p. temperature 0 gives one-hot rows, made from an argmax. native:
+    the model's native sampler, if it has one. A row's result does not depend on the others. Raises NumericalError for
+    NaN, +inf, or a row with nothing left to draw.
     """
     scores = _apply_biases(_apply_penalties(logits, history, prompt_len, params), params)
     probs = np.zeros(scores.shape, np.float32)
@@ -149,8 +149,8 @@ def _top_p(probs: Array, top_p: float) -> Array:
     """Ids of the smallest set of likeliest tokens of probs [n] whose mass reaches top_p; ties with
     the last are all kept.
 
-    The set depends on the row alone. Only tokens near the best are sorted, more of them where they
-    do not hold the mass.
+    The set depends on the row alone. Only tokens near the best are sorted, more of them where they do not hold the
+    mass.
     """
     floor = probs.max() * np.exp(-_NEAR)
     while True:

@@ -58,9 +58,8 @@ class Summary:
     """One reply (or one conversation) in figures; None where nothing was measured yet. tok_s: tokens per
     second of decode time.
 
-    spec_tok_s: of all rounds but probes and those of replies that were asked to be plain; speedup:
-    that over the baseline.
-    mean_k: drafts a round, over the same rounds. predicted_speedup: of the latest round that has one.
+    spec_tok_s: of all rounds but probes and those of replies that were asked to be plain; speedup: that over the
+    baseline. mean_k: drafts a round, over the same rounds. predicted_speedup: of the latest round that has one.
     """
 
     tokens: int

@@ -433,7 +433,7 @@ class FakeEngine(Engine):
         threading.Thread(target=self._play_change, args=(swap,), daemon=True).start()
         return swap
 
-    def current_swap(self) -> Swap | None:
+    def latest_swap(self) -> Swap | None:
         return self.changes[-1] if self.changes else None
 
     def _play_change(self, swap: Swap) -> None:

@@ -39,6 +39,8 @@ class FakeNetwork:
 
     writes_features = True
 
+    sampler = None
+
     def __init__(self, vocab_size: int, logits_of: LogitsOf, padding: int = 3) -> None:
         self.vocab_size = vocab_size
         self.device = torch.device("cpu")

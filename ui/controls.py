@@ -14,6 +14,7 @@ from engine import (
     MAX_K,
     MAX_STOP,
     MAX_STOPS,
+    USUAL_K,
     Bounds,
     DecodingParams,
     Detail,
@@ -129,9 +130,8 @@ TABLE: tuple[Control, ...] = (
     Control("top_k", "sampling", "number", SAMPLING.top_k, "top_k.label", "top_k.help",
             narrowed=Narrowed(0, 1000, "what comes after the thousand likeliest is hardly ever drawn")),
     Control("repetition_penalty", "sampling", "number", SAMPLING.repetition_penalty,
-            "repetition_penalty.label", "repetition_penalty.help", 0.05, narrowed=Narrowed(0.5, 2, "beyond this a "
-                                                                                                   "reply falls "
-                                                                                                   "apart")),
+            "repetition_penalty.label", "repetition_penalty.help", 0.05,
+            narrowed=Narrowed(0.5, 2, "beyond this a reply falls apart")),
     Control("frequency_penalty", "sampling", "number", SAMPLING.frequency_penalty,
             "frequency_penalty.label", "frequency_penalty.help", 0.1),
     Control("presence_penalty", "sampling", "number", SAMPLING.presence_penalty,
@@ -290,8 +290,24 @@ def _switch(control: Control, value: object) -> tuple[Value, Correction | None]:
     return (bool(value), None) if isinstance(value, int) else _corrected(control, control.default, "correct.unreadable")
 
 
+def upgrade(stored: Mapping[str, object]) -> dict[str, object]:
+    """What a browser stored while K was three settings, of which it kept what was not the default, as one of today."""
+    name = "num_speculative_tokens"
+    k, rest = (
+        stored.get(name),
+        {key: value for key, value in stored.items() if key not in (name, "auto_k", "plain_only")},
+    )
+    if isinstance(k, str):
+        return rest | {name: k}
+    if stored.get("plain_only") is True:
+        return rest | {name: "0"}
+    if stored.get("auto_k") is False:
+        return rest | {name: str(round(k)) if isinstance(k, (int, float)) and math.isfinite(k) else str(USUAL_K)}
+    return rest
+
+
 def _choice(control: Control, value: object) -> tuple[Value, Correction | None]:
-    """A number means the choice that is written so: browsers may remember a K from when that was a slider."""
+    """A number means the choice that is written so."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     fitting = (one for one in control.choices if one == value or (number and one.isdecimal() and int(one) == value))
     choice = next(fitting, None)

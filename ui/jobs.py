@@ -10,18 +10,13 @@ UPDATE_S = 1 / 12
 """At most so often is the page told. Only the page is paced; the engine runs freely and its queue is emptied each
 time."""
 
-
 BRISK_S = 2.0
-
-
 CALM_UPDATE_S = 1 / 4
 """A reply longer than BRISK_S is told of less often: each update takes the processor from the engine for some
 milliseconds, which a machine with few cores feels (`python -m ui.bench attached`)."""
 
-
 GLANCE_S = 0.02
 """How soon the queue is looked at again when it was empty, so that the first token shows at once."""
-
 
 HEARTBEAT_S = 1.0
 """A patch goes out at least so often: Gradio notices a closed page only when it sends, and the page a lost server."""

@@ -201,8 +201,8 @@ def _finish(reply: Reply, event: Finished) -> Reply:
 def round_pieces(round_: Round) -> tuple[Piece, ...]:
     """The tokens of a round in reading order, with the drafts that were lost exactly where they were lost.
 
-    Lost drafts stand before the token that took the place of the first of them: first what was struck out,
-    then what was written instead.
+    Lost drafts stand before the token that took the place of the first of them: first what was struck out, then what
+    was written instead.
     """
     losses = [decision for decision in round_.decisions if decision.outcome is not Outcome.ACCEPTED]
     if not losses:

@@ -6,8 +6,8 @@ is worth E - rate * T, where rate is the tokens per second that this reply makes
 theorem; for fixed K the best such round is Leviathan et al., arXiv:2211.17192, theorem 3.8). Plain decoding is the
 round with E = 1.
 
-Deterministic given its arguments: no clock, no random numbers. One reply has one Controller, so
-nothing leaks into the next.
+Deterministic given its arguments: no clock, no random numbers. One reply has one Controller, so nothing leaks into the
+next.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Plan:
     """k drafts at most in the coming round, and why.
 
     option: what to propose, None where nothing is to be. should_continue: whether one more draft pays, given the
-    confidences so far.
-    predicted_speedup: with K open, tokens per second expected of the best k above 0 over plain decoding's.
+    confidences so far. predicted_speedup: with K open, tokens per second expected of the best k above 0 over plain
+    decoding's.
     """
 
     kind: RoundKind

@@ -38,9 +38,9 @@ class CrossTokenizerDrafter:
     itself. So neither the re-encoding, nor where a draft stops, nor how well the two vocabularies fit can do more
     than cost acceptance.
 
-    prompt_ids: the conversation in the drafter's own chat format and tokens, None for the text of the target's
-    prompt. Where the drafter ends its turn it proposes that the target does. It keeps silent while the reply
-    ends inside a character.
+    prompt_ids: the conversation in the drafter's own chat format and tokens, None for the text of the target's prompt.
+    Where the drafter ends its turn it proposes that the target does. It keeps silent while the reply ends inside a
+    character.
     """
 
     name = "draft_model"
@@ -121,8 +121,8 @@ class CrossTokenizerDrafter:
 class ReplyText:
     """A reply in one tokeniser's ids, read in another's. The ids given to `encode` only ever grow, or begin anew.
 
-    Encoding text in two pieces can give other ids than at once, never other text; pieces meet before
-    a space if they can.
+    Encoding text in two pieces can give other ids than at once, never other text; pieces meet before a space if they
+    can.
     """
 
     def __init__(self, from_tokenizer: Tokenizer, to_tokenizer: Tokenizer) -> None:

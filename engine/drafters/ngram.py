@@ -1,8 +1,8 @@
 """Prompt lookup: where the last words have occurred before, propose what followed them then.
 
-Saxena, "Prompt lookup decoding" (2023); Yang et al., "Inference with reference", arXiv:2304.04487. The longest
-suffix of the text that has occurred before comes from a suffix automaton (Blumer et al., Theoretical Computer Science
-40, 1985), which takes amortised constant time for each new token, however long the text is.
+Saxena, "Prompt lookup decoding" (2023); Yang et al., "Inference with reference", arXiv:2304.04487. The longest suffix
+of the text that has occurred before comes from a suffix automaton (Blumer et al., Theoretical Computer Science 40,
+1985), which takes amortised constant time for each new token, however long the text is.
 """
 
 from __future__ import annotations

@@ -24,11 +24,11 @@ class Proposal:
     """What a drafter proposes: k token ids and the very distributions that they were drawn from.
 
     probs: k rows over the drafter's own vocabulary; None: point masses on the ids (a drafter that looks up instead of
-    predicting). confidences: for each draft the largest probability of its row at temperature 1 without filters,
-    which does not depend on what was drawn; none for a drafter that looks up. raw_logits, for showing only: what a
-    drafter with confidences made the draft from, one row over its own vocabulary for each. vocabulary [entries of a
-    row]: what the target calls each of them, no two the same; None: its own ids. raw_ids: which entry each draft is,
-    where there are raw_logits.
+    predicting). confidences: for each draft the largest probability of its row at temperature 1 without filters, which
+    does not depend on what was drawn; none for a drafter that looks up. raw_logits, for showing only: what a drafter
+    with confidences made the draft from, one row over its own vocabulary for each. vocabulary [entries of a row]: what
+    the target calls each of them, no two the same; None: its own ids. raw_ids: which entry each draft is, where there
+    are raw_logits.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -71,9 +71,9 @@ def always(confidences: tuple[float, ...]) -> bool:
 class DraftContext:
     """What a drafter sees. ids: prompt and reply so far; the reply begins at prompt_len.
 
-    features: [len(ids) - 1, feature layers, hidden], the target's hidden states at all positions but the last,
-    for drafters with feature_layers, else None. sampling, rng: the target's own settings, and the random
-    numbers of this round.
+    features: [len(ids) - 1, feature layers, hidden], the target's hidden states at all positions but the last, for
+    drafters with feature_layers, else None. sampling, rng: the target's own settings, and the random numbers of this
+    round.
     """
 
     ids: Sequence[int]

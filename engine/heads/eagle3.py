@@ -27,8 +27,8 @@ class HeadConfig:
 
     normed_residual: whether the layer adds to the normed state instead of the state itself ("norm_before_residual").
     joint_norm, feature_norm: one norm over all joined states ("norm_before_fc"), or one for each ("fc_norm").
-    feeds_normed: whether a draft step reads the normed state ("norm_output").
-    acceptance: chance that the draft of each step is the target's choice, when those before it were; () if unknown.
+    feeds_normed: whether a draft step reads the normed state ("norm_output"). acceptance: chance that the draft of each
+    step is the target's choice, when those before it were; () if unknown.
     """
 
     shape: LlamaShape

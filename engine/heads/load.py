@@ -77,9 +77,8 @@ def load_head(folder: Path, target: Loaded, threads: int) -> LoadedHead:
         )
     embed = network.embed
     if head_file.embedding is not None:
-        embedding = move_to_device(
-            head_file.embedding, network.device
-        )  # where the ids are, or each draft would fetch them back
+        # Where the ids are, or each draft would fetch them back.
+        embedding = move_to_device(head_file.embedding, network.device)
 
         def embed(token_ids: Tensor) -> Tensor:
             return embedding[token_ids]

@@ -1,7 +1,7 @@
 """The arithmetic of speculative decoding, for drafts of which each is accepted with the same chance, independently.
 
-Leviathan, Kalman, Matias, "Fast Inference from Transformers via Speculative Decoding",
-arXiv:2211.17192. Its gamma is K here.
+Leviathan, Kalman, Matias, "Fast Inference from Transformers via Speculative Decoding", arXiv:2211.17192. Its gamma is K
+here.
 """
 
 from __future__ import annotations

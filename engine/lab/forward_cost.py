@@ -37,8 +37,8 @@ SETTLE = 2
 class ForwardCost:
     """Cycles through the widths, up and down in turn, so that a busy moment hits all alike.
 
-    Both lines are bounds, and so are made of the quickest that was seen: whatever else the machine
-    does only adds to it.
+    Both lines are bounds, and so are made of the quickest that was seen: whatever else the machine does only adds to
+    it.
     """
 
     def __init__(self, context: ExperimentContext, request: ExperimentRequest) -> None:

@@ -47,10 +47,10 @@ class LoadLab:
     ) -> Reports:
         """Queue an experiment: each measurement `repeats` times, plain and speculative in turn, in turn with replies.
 
-        xs: where to measure, () for the experiment's own (of TEXT, indices of `ExperimentSpec.series`).
-        prompts: in place of its own; in K and TEXT they are then the one series "own"; ROWS reads none.
-        drafter: as in `DecodingParams`. Raises NotReady, InvalidParams, ContextFull, and Busy when too many
-        wait or another experiment runs.
+        xs: where to measure, () for the experiment's own (of TEXT, indices of `ExperimentSpec.series`). prompts: in
+        place of its own; in K and TEXT they are then the one series "own"; ROWS reads none. drafter: as in
+        `DecodingParams`. Raises NotReady, InvalidParams, ContextFull, and Busy when too many wait or another experiment
+        runs.
         """
         served_pair = self._engine.served_pair()
         facts, drafter = served_pair.facts, served_pair.drafter_of(drafter)
@@ -74,7 +74,9 @@ class LoadLab:
 class ExperimentJob(Job):
     """An experiment on the engine thread. Two would disturb each other."""
 
-    alone: ClassVar[bool] = True
+    busy_message: ClassVar[str] = (
+        "An experiment is running already, and two would disturb each other: wait for its end."
+    )
 
     request: ExperimentRequest
 

@@ -38,8 +38,8 @@ class ExperimentSpec:
     """An experiment before it runs, by default. seconds: a rough guess for this machine, None where
     nothing is known of it.
 
-    x_unit: "users", "tokens", "drafts", "temperature", "kind", "rows". y_unit: "tokens/s", "times"
-    (plain is 1), "alpha", "ms".
+    x_unit: "users", "tokens", "drafts", "temperature", "kind", "rows". y_unit: "tokens/s", "times" (plain is 1),
+    "alpha", "ms".
     """
 
     name: ExperimentName
@@ -70,14 +70,11 @@ class Point:
     """One figure of a series. n: measurements behind it; low, high: 10 % and 90 % of what y is when these are drawn
     anew (bootstrap), None where there are too few of them, or nothing was measured.
 
-    extra, by experiment (what could not be measured is left out):
-    rate: per_user, tokens/s of one user; alpha, tau; k, drafts a round.
-    length: ttft_plain, ttft_spec, seconds to the first token; plain_s, spec_s, of the whole
-    request; decode_speedup; tokens.
-    k: alpha, tau, drafted (drafts a round, fewer than K where the drafter had no more). Series "predicted": alpha, tau.
-    temperature: speedup, tau.
-    text: alpha, tau, plain_tok_s, spec_tok_s, request_speedup, tokens (of a reply).
-    rows: floor_ms, to read the weights; compute_ms, what the rows take once reading does not
+    extra, by experiment (what could not be measured is left out): rate: per_user, tokens/s of one user; alpha, tau; k,
+    drafts a round. length: ttft_plain, ttft_spec, seconds to the first token; plain_s, spec_s, of the whole request;
+    decode_speedup; tokens. k: alpha, tau, drafted (drafts a round, fewer than K where the drafter had no more). Series
+    "predicted": alpha, tau. temperature: speedup, tau. text: alpha, tau, plain_tok_s, spec_tok_s, request_speedup,
+    tokens (of a reply). rows: floor_ms, to read the weights; compute_ms, what the rows take once reading does not
     matter; least_ms, the quickest.
     """
 
@@ -104,10 +101,9 @@ class Step:
 class Result:
     """The end of an experiment. seconds: how long it took. disturbed: other replies were written meanwhile.
 
-    machine: "target", "weights", "kernel", "device", "threads", "processor", in words. made: date
-    and time, ISO 8601, UTC.
-    settings: what was asked for, such as "drafter", "tokens", "repeats"; "cut": why less was
-    measured than was asked for.
+    machine: "target", "weights", "kernel", "device", "threads", "processor", in words. made: date and time, ISO 8601,
+    UTC. settings: what was asked for, such as "drafter", "tokens", "repeats"; "cut": why less was measured than was
+    asked for.
     """
 
     name: ExperimentName

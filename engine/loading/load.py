@@ -47,7 +47,7 @@ def load(
 
     threads = threads or default_threads()
     torch_device = pick_device(device)
-    kernels = _load_kernels(target, kernel, quant, torch_device, progress)
+    built_kernels = kernels = _load_kernels(target, kernel, quant, torch_device, progress)
     source = find(target, offline, progress, tiles=True)
     if kernels is not None and not (source.tiles and runs_natively(source)):
         if kernel == "native":
@@ -58,8 +58,14 @@ def load(
         torch.set_num_threads(threads if kernels is None else 1)
     progress("load", None)
     if source.tiles:
-        return load_gguf(source, kernels, quant, torch_device, threads, compute)
-    return load_transformers(source, torch_device, quant, threads, compute)
+        loaded = load_gguf(source, kernels, quant, torch_device, threads, compute)
+    else:
+        loaded = load_transformers(source, torch_device, quant, threads, compute)
+    if built_kernels is not None:  # tokens are sampled on them, whatever runs the layers
+        from engine.kernels.native_sampler import NativeSampler
+
+        loaded.network.sampler = NativeSampler(built_kernels.library)
+    return loaded
 
 
 def _load_kernels(target: str, kernel: str, quant: str, device: Any, progress: Progress) -> Kernels | None:

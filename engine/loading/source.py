@@ -29,10 +29,10 @@ FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A folder with a model as transformers keeps them, or with tiles of a GGUF's own quants (see `gguf_convert`).
+    """A folder with a model as transformers keeps them, or with tiles of a GGUF's own quants (see `gguf.convert`).
 
-    origin: what the weights were before, e.g. "GGUF Q4_1". file_bytes: what they take in
-    the GGUF; digest: names the file.
+    origin: what the weights were before, e.g. "GGUF Q4_1". file_bytes: what they take in the GGUF; digest: names the
+    file.
     """
 
     folder: Path

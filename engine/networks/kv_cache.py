@@ -24,12 +24,11 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
 
 
 class KVCache:
-    """Keys and values of one conversation or lane, one [kv heads, capacity, head dim] pair a layer, and its features.
+    """Keys and values of one conversation, one [kv heads, capacity, head dim] pair a layer, and its features.
 
-    `ids` are the tokens whose entries are valid; whatever lies behind them is scratch, but always finite.
-    Features are hidden states kept for a drafter. feature_layers: whose; layer i stands for the hidden state that
-    *enters* layer i, the number of layers for the last layer's output before the final norm (as vLLM's EAGLE-3 numbers
-    them).
+    `ids` are the tokens whose entries are valid; whatever lies behind them is scratch, but always finite. Features are
+    hidden states kept for a drafter. feature_layers: whose; layer i stands for the hidden state that *enters* layer i,
+    the number of layers for the last layer's output before the final norm (as vLLM's EAGLE-3 numbers them).
     """
 
     def __init__(self, feature_layers: Sequence[int] = ()) -> None:
@@ -53,8 +52,8 @@ class KVCache:
         """Storage for at least `end` positions, [heads, capacity, dim] each, of which the first `begin` are kept.
 
         row_shape: (heads, dim). The capacity is a multiple of BLOCK and may grow by half at a time, so that growing
-        stays cheap.
-        Fresh storage is zero: a kernel may read beyond the end, as long as it gives no weight to what it finds there.
+        stays cheap. Fresh storage is zero: a kernel may read beyond the end, as long as it gives no weight to what it
+        finds there.
         """
         storage = self._layers.get(layer)
         if storage is not None and storage[0].shape[1] >= end:
@@ -62,9 +61,8 @@ class KVCache:
         shape = (row_shape[0], _capacity(begin, end), row_shape[1])
         new_storage = tuple(torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
         if storage is not None:
-            copied_length = min(
-                -(-begin // BLOCK) * BLOCK, storage[0].shape[1]
-            )  # a network may order a block as it likes
+            # Whole blocks, since a network may order a block as it likes.
+            copied_length = min(-(-begin // BLOCK) * BLOCK, storage[0].shape[1])
             for old, new in zip(storage, new_storage, strict=True):
                 new[:, :copied_length] = old[:, :copied_length]
         self._layers[layer] = new_storage[0], new_storage[1]

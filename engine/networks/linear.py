@@ -95,9 +95,8 @@ class Nf4:
     On a GPU the scales are quantised too, to 8 bits in groups of 256 (double quantisation, section 3). On a CPU they
     are not, and each product first writes the weights out in full: it works, and saves no time. With AVX-512 BF16 there
     is a kernel that does not, for some sizes (see `_packable`); its weights are repacked by the first product.
-    Quantised where `weight` is, and never moved from there.
-    compute: what the product is made in; None for the weight's own format, or on a CPU the quickest: bf16 in that
-    kernel, which knows no other format, else float32.
+    Quantised where `weight` is, and never moved from there. compute: what the product is made in; None for the weight's
+    own format, or on a CPU the quickest: bf16 in that kernel, which knows no other format, else float32.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, compute: torch.dtype | None = None) -> None:

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import LoadError
+from engine.kernels.native_sampler import NativeSampler
 from engine.kernels.packing import Blocks, concatenate, select_rows
 from engine.networks.attention import Span, collect_feature_layers, keep_features
 from engine.networks.devices import move_to_device
@@ -24,8 +25,8 @@ from engine.networks.rope import rope_tables
 
 KEYS = 512
 """Keys that torch's CPU attention takes at a time. Whole blocks of them, and at least MULTIPLE rows, keep it to one
-order
-of summing: fewer rows take another path, and a block cut short another split. What is beyond the end has no weight."""
+order of summing: fewer rows take another path, and a block cut short another split. What is beyond the end has no
+weight."""
 
 MULTIPLE = 4
 
@@ -56,6 +57,8 @@ class LlamaLayer:
 
 class LeanLlama:
     """A `Network`. Hidden states, keys, values and features are all in one number format."""
+
+    sampler: NativeSampler | None = None
 
     def __init__(
         self,

@@ -28,6 +28,7 @@ class Network(Protocol):
 
     vocab_size: int
     device: torch.device
+    sampler: NativeSampler | None  # where the native kernels are at hand
     weight_bytes: int  # what one forward reads of the weights: each matrix once, of a separate embedding nothing
 
     def __call__(self, token_ids: Tensor, positions: Tensor, spans: Sequence[Span], logit_rows: Tensor) -> Tensor:
@@ -57,13 +58,13 @@ RawProbs = Callable[[Tensor, Sequence[int], Sequence[int]], list[float]]
 class Model:
     """A network behind the align-on-read rule. Stateless: every call names its caches.
 
-    vocab_size: ids at or beyond it are padding rows of the weights; their logits are cut off here, so that they can
-    be neither proposed nor drawn. native_sampler: for its logits, where the network runs on the native kernels.
+    vocab_size: ids at or beyond it are padding rows of the weights; their logits are cut off here, so that they can be
+    neither proposed nor drawn. native_sampler: the network's `sampler`.
     """
 
     def __init__(self, network: Network, context_len: int) -> None:
         self.network = network
-        self.native_sampler: NativeSampler | None = getattr(network, "sampler", None)
+        self.native_sampler: NativeSampler | None = network.sampler
         self.raw_probs: RawProbs = self.native_sampler.raw_probs if self.native_sampler else sampling.raw_probs
         self.vocab_size = network.vocab_size
         self.context_len = context_len

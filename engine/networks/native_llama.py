@@ -31,7 +31,7 @@ class NativeLlama:
     """
 
     def __init__(self, shape: LlamaShape, weights: dict[str, Tensor], kernels: Kernels, threads: int) -> None:
-        """weights: the entries of a tiles.safetensors (see `gguf_convert`). Raises LoadError where they do not fit the
+        """weights: the entries of a tiles.safetensors (see `gguf.convert`). Raises LoadError where they do not fit the
         shape."""
         if shape.dim % LANES or (shape.heads * shape.dim) % GROUP:
             raise LoadError(f"The native kernels do not run heads of {shape.dim} dimensions: use --kernel torch.")
@@ -39,7 +39,7 @@ class NativeLlama:
         self.vocab_size = shape.vocab_size
         self.device = torch.device("cpu")
         self.kernels, self._library = kernels, kernels.library
-        self.sampler = NativeSampler(kernels.library)
+        self.sampler: NativeSampler | None = NativeSampler(kernels.library)
         self._threads = threads
         self._weights = weights
         untouched_name = "token_embd" if "output" in weights else ""  # a separate embedding gives one row
@@ -59,7 +59,7 @@ class NativeLlama:
 
     @classmethod
     def load(cls, folder: Path, config: dict[str, Any], kernels: Kernels, threads: int) -> NativeLlama:
-        """From a folder made by `gguf_convert` in the form TILES; the weights are mapped, not read. Raises
+        """From a folder made by `gguf.convert` in the form TILES; the weights are mapped, not read. Raises
         LoadError."""
         from safetensors.torch import load_file
 

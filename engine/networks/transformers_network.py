@@ -9,11 +9,14 @@ from typing import Any
 
 from torch import Tensor
 
+from engine.kernels.native_sampler import NativeSampler
 from engine.networks.attention import Span, collect_feature_layers, keep_features
 
 
 class TransformersNetwork:
     """A transformers causal model, whose attention implementation must be `attend_spans`."""
+
+    sampler: NativeSampler | None = None
 
     def __init__(self, hf_model: Any, vocab_size: int) -> None:
         self.hf_model = hf_model.eval()

@@ -263,7 +263,3 @@ def main(arguments: list[str] | None = None) -> int:
     report = check_config(config)
     print(card(report))
     return 1 if report.verdict is FitLevel.CANNOT else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -48,8 +48,7 @@ class Machine:
 
     gpu_free_mib: of the CUDA device, None without one. mps: Apple's, which shares main memory. disk_free_mib: where the
     cache is. read_gib_s: how fast weights are read from main memory, None to measure it where it matters. bf16: whether
-    the
-    processor multiplies it. bitsandbytes: whether that package is here.
+    the processor multiplies it. bitsandbytes: whether that package is here.
     """
 
     free_mib: float | None

@@ -30,12 +30,10 @@ class ModelInfo:
 
     runs: on "native" or "lean" networks of ours, on "transformers", or "no", and reason is a diagnostic that says why.
     layers .. vocab_rows: as in its config; window: of its sliding-window layers, None if it has none. context_len: in
-    tokens.
-    parameters: numbers in its weights. file_bytes: of its weight files. formats: bytes by number format, largest first.
-    tokens: None where the tokeniser cannot be read before the model is loaded. head: where it is a draft head.
-    chat: whether it has a chat template. here: whether it is on this machine already. embedding: numbers in the
-    embedding;
-    tied: whether it is the head as well. grid: whether a GGUF's own numbers are multiplied as they are.
+    tokens. parameters: numbers in its weights. file_bytes: of its weight files. formats: bytes by number format,
+    largest first. tokens: None where the tokeniser cannot be read before the model is loaded. head: where it is a draft
+    head. chat: whether it has a chat template. here: whether it is on this machine already. embedding: numbers in the
+    embedding; tied: whether it is the head as well. grid: whether a GGUF's own numbers are multiplied as they are.
     """
 
     name: str

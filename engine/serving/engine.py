@@ -40,7 +40,7 @@ class Engine:
         self._status = Status(State.LOADING, "start")
         self._queue = JobQueue()
         self._served_pair: ServedPair | None = None
-        self._swapping: Swap | None = None
+        self._latest_swap: Swap | None = None
         self._next: tuple[Swap, ModelPair | None] | None = None  # ready to take its turn; None: still to be loaded
         self._loading = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="greenlight-engine", daemon=True)
@@ -72,8 +72,8 @@ class Engine:
     def stream(self, messages: Sequence[Message], params: DecodingParams, conversation: str = "") -> Stream:
         """Queue one reply. `conversation` names the KV cache to reuse ("" = a fresh one).
 
-        Raises NotReady, InvalidParams (unknown drafter, too many tokens asked for), ContextFull, and
-        Busy when too many wait.
+        Raises NotReady, InvalidParams (unknown drafter, too many tokens asked for), ContextFull, and Busy when too many
+        wait.
         """
         stream = Stream()
         self.submit(ReplyJob.create(self._ready(), messages, params, conversation, [stream]))
@@ -115,8 +115,8 @@ class Engine:
         """
         was_loading = self._status.state is State.LOADING
         self._set_status(Status(State.CLOSED, "ready"))
-        if self._swapping is not None:
-            self._swapping.cancel()
+        if self._latest_swap is not None:
+            self._latest_swap.cancel()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=0.5 if was_loading else 60.0)
 
@@ -129,15 +129,15 @@ class Engine:
         """
         with self._changed:
             self._ready()
-            if self._swapping is not None and not self._swapping.status().over:
+            if self._latest_swap is not None and not self._latest_swap.status().over:
                 raise Busy("Another pair is being loaded already: wait for it, or cancel that first.")
-            swap = self._swapping = Swap(config, self._wake)
+            swap = self._latest_swap = Swap(config, self._wake)
         threading.Thread(target=self._prepare, args=(swap,), name="greenlight-loader", daemon=True).start()
         return swap
 
-    def current_swap(self) -> Swap | None:
+    def latest_swap(self) -> Swap | None:
         """The swap that was asked for last; it may be over."""
-        return self._swapping
+        return self._latest_swap
 
     def _ready(self) -> ServedPair:
         status = self._status

@@ -21,8 +21,8 @@ class JobQueue:
     def add(self, job: Job, max_waiting: int) -> None:
         """Raises Busy."""
         others = [other for other in (*self.active, *self.waiting) if type(other) is type(job)]
-        if job.alone and any(other.streams for other in others):
-            raise Busy("An experiment is running already, and two would disturb each other: wait for its end.")
+        if job.busy_message and any(other.streams for other in others):
+            raise Busy(job.busy_message)
         if len(self.waiting) >= max_waiting:
             raise Busy(f"{len(self.waiting)} requests are waiting already: please try again in a minute.")
         self.waiting.append(job)

@@ -32,13 +32,12 @@ NewDrafter = Callable[["ReplyJob"], "Drafter | None"]
 class Job(ABC):
     """One request on the engine thread. `outputs` is made when its first turn comes.
 
-    pair: the number of the pair that it was made for, which may be swapped meanwhile. streams: those
-    that have not ended yet.
-    leases: caches that go back to the pool when it is over. shared: other jobs had their turns meanwhile.
+    pair: the number of the pair that it was made for, which may be swapped meanwhile. streams: those that have not
+    ended yet. leases: caches that go back to the pool when it is over. shared: other jobs had their turns meanwhile.
     """
 
-    alone: ClassVar[bool] = False
-    """Whether no other job of its kind may run or wait beside it."""
+    busy_message: ClassVar[str] = ""
+    """What is said where another job of its kind runs or waits already; "" where several may."""
 
     pair: int
     streams: list[Channel[Any]]

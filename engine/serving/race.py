@@ -28,8 +28,8 @@ what a change of lanes costs is spread over several."""
 class Race:
     """Two replies to the same prompt with the same seed. Cancelling either stream ends both, within a round.
 
-    As a context manager it cancels on leaving, so a reader that fails half-way does not leave the
-    engine working for nobody.
+    As a context manager it cancels on leaving, so a reader that fails half-way does not leave the engine working for
+    nobody.
     """
 
     plain: Stream = field(default_factory=Stream)
@@ -98,8 +98,8 @@ def race_events(
 def interleave(race: Race, speculative: Iterator[Event], plain: Iterator[Event]) -> Iterator[tuple[Stream, Event]]:
     """Both lanes' events in the order in which they are made, by turns; `plain` is not begun before the prompt is read.
 
-    How far the speculative lane has read it is told to both.
-    A lane that breaks ends with an error, and the other is cancelled.
+    How far the speculative lane has read it is told to both. A lane that breaks ends with an error, and the other is
+    cancelled.
     """
     event = _next(speculative)
     while isinstance(event, Prefilling):

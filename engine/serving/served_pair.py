@@ -29,11 +29,10 @@ class Facts:
     """The truth about the loaded engine, for a chip in the page. exact says whether speculative text
     is proven bit-equal.
 
-    inexact: what stands against it: "device" (another number of rows may end in other last bits there),
-    "transformers" (its layers give no such promise), "kernel" (asked of this machine, or it took too long to ask);
-    "" where it is exact.
-    pair: counts the pairs that have been in use. weights_mib: what a pass of each model reads. cache_mib: the keys and
-    values of one conversation of full length.
+    inexact: what stands against it: "device" (another number of rows may end in other last bits there), "transformers"
+    (its layers give no such promise), "kernel" (asked of this machine, or it took too long to ask); "" where it is
+    exact. pair: counts the pairs that have been in use. weights_mib: what a pass of each model reads. cache_mib: the
+    keys and values of one conversation of full length.
     """
 
     target: str

@@ -29,7 +29,8 @@ class SwapStatus:
     """After FAILED and CANCELLED the pair of before is in use, unharmed.
 
     step: what loading is at, as `Status.phase`, or "". fraction: 0..1 of this step, None where unknown. message: one
-    sentence when FAILED, else "". instead: the pair of before had to make room, and is loaded again if this one fails.
+    sentence when FAILED, else "". made_room: the pair of before had to make room,
+    and is loaded again if this one fails.
     """
 
     phase: SwapPhase
@@ -37,7 +38,7 @@ class SwapStatus:
     step: str = ""
     fraction: float | None = None
     message: str = ""
-    instead: bool = False
+    made_room: bool = False
 
     @property
     def over(self) -> bool:
@@ -77,7 +78,7 @@ class Swap:
             if self._status.over:
                 return
             self._cancelled.set()
-            if not self._status.instead and self._status.phase is not SwapPhase.STARTING:
+            if not self._status.made_room and self._status.phase is not SwapPhase.STARTING:
                 self._tell(SwapPhase.CANCELLED)
         self._wake()
 
@@ -103,7 +104,7 @@ class Swap:
     def make_room(self) -> None:
         """From here on the pair of before is not in use."""
         with self._changed:
-            self._status = replace(self._status, instead=True)
+            self._status = replace(self._status, made_room=True)
 
     def progress(self, step: str, fraction: float | None = None) -> None:
         """For loaders. Raises SwapCancelled."""

@@ -35,9 +35,9 @@ NO_SYSTEM = "This model's chat template has no system role, so the system prompt
 class Tokenizer:
     """Made by `build_tokenizer`; nothing in it changes afterwards, so any thread may use it.
 
-    vocab_size: ids at or beyond it are padding rows of the model, never to be drawn.
-    special: control tokens' names by id. stop_ids end a reply; so do stop_strings (only without a chat template).
-    fallback_note: a sentence to show where the model lacks something, else "".
+    vocab_size: ids at or beyond it are padding rows of the model, never to be drawn. special: control tokens' names by
+    id. stop_ids end a reply; so do stop_strings (only without a chat template). fallback_note: a sentence to show where
+    the model lacks something, else "".
     """
 
     vocab_size: int
@@ -148,8 +148,8 @@ def build_tokenizer(
 ) -> Tokenizer:
     """Takes `backend` over: it is adjusted here, once, and must not be changed or used for anything else afterwards.
 
-    render: the chat template, None if there is none; it must raise EngineError when it refuses a conversation.
-    rows: how many ids the model knows; a tokeniser may have names for more.
+    render: the chat template, None if there is none; it must raise EngineError when it refuses a conversation. rows:
+    how many ids the model knows; a tokeniser may have names for more.
     """
     backend.no_truncation()
     backend.no_padding()

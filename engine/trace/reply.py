@@ -26,8 +26,8 @@ first, sources follow from what was accepted, and the whole text from the tokens
               the decision has others, "draft": draft_top, "target": target_top}
     choice    [id, text, prob]
 
-Rows without the top lists (`tops=False`) are a fraction of the size and read back as replies of which
-these were not recorded.
+Rows without the top lists (`tops=False`) are a fraction of the size and read back as replies of which these were not
+recorded.
 """
 
 from __future__ import annotations

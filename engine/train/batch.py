@@ -119,10 +119,9 @@ def _append_tokens(
 ) -> None:
     """One more token for each. pass_logits: of every sequence of the pass; those of ended ones have no rows."""
     for sequence, logits in zip(sequences, (logits for logits in pass_logits if len(logits)), strict=True):
-        probs = probabilities(logits, sequence.ids, len(sequence.turn.ids), sequence.turn.params, model.native_sampler)[
-            0
-        ]
-        sequence.ids.append(inverse_cdf(probs, rng.random(), model.native_sampler))
+        turn, native = sequence.turn, model.native_sampler
+        [probs] = probabilities(logits, sequence.ids, len(turn.ids), turn.params, native)
+        sequence.ids.append(inverse_cdf(probs, rng.random(), native))
         full = len(sequence.reply) >= sequence.turn.limit or len(sequence.ids) >= model.context_len
         looping = len(sequence.ids) % LOOP_CHECK_EVERY == 0 and is_looping(sequence.reply)
         sequence.ended = full or sequence.ids[-1] in stop_ids or looping

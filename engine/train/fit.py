@@ -1,8 +1,8 @@
 """fit: trains the head on cached features; can be stopped at any time and goes on where it was.
 
-Soft targets, a few steps of the training-time test, small batches, AdamW with a warm-up and a cosine to zero
-over a budget of computing time, so that a run ends when it was said to. A part of the dialogues is held out
-and never trained on.
+Soft targets, a few steps of the training-time test, small batches, AdamW with a warm-up and a cosine to zero over a
+budget of computing time, so that a run ends when it was said to. A part of the dialogues is held out and never trained
+on.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The target answers the prompts once, greedily, and its hidden states are kept; a head is then judged by one pass over
 them. Only chains count that begin where n-gram would not draft, which is where a head plays. What a draft tree would
-bring follows from the same pass: the best tree of n drafts holds the n likeliest paths of ranks (Chen et al.,
-Sequoia, arXiv:2402.12374).
+bring follows from the same pass: the best tree of n drafts holds the n likeliest paths of ranks (Chen et al., Sequoia,
+arXiv:2402.12374).
 """
 
 from __future__ import annotations

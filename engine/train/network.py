@@ -24,8 +24,7 @@ from engine.networks.rope import rope_tables
 class Example:
     """A dialogue of T tokens. ids int64 [T]; features float32 [T, layers, hidden]; last float32 [T, hidden], the
     target's last output before its final norm. Chains begin at entries `first`..T-2, where first >= 0, or at those of
-    them that `starts` names, rising.
-    """
+    them that `starts` names, rising."""
 
     ids: Tensor
     features: Tensor
@@ -39,8 +38,8 @@ class ChainStep:
     """One step of all chains: logits [chains, draft vocabulary]; target, the same of the target
     (soft), as probabilities.
 
-    valid [chains]: where there was still something to predict; actual [chains]: the token that came,
-    an id of the target.
+    valid [chains]: where there was still something to predict; actual [chains]: the token that came, an id of the
+    target.
     """
 
     logits: Tensor
@@ -145,8 +144,7 @@ def _attend(
 ) -> Tensor:
     """queries [chains, heads, dim]. keys, values: [entries, kv heads, dim] of each dialogue, of which a chain that
     begins at t sees those up to t. step_entries: keys and values [chains, kv heads, dim] of each later step. Returns
-    [chains, heads * dim].
-    """
+    [chains, heads * dim]."""
     counts = [len(s) for s in starts]
     own_entries = [(torch.split(k, counts), torch.split(v, counts)) for k, v in step_entries]
     outputs = []

@@ -207,9 +207,9 @@ class TrainingRun:
         """On held-out dialogues, by step: (greedy chain acceptance, mean overlap with the target's distribution), of
         the chains that begin where n-gram would not draft.
 
-        Greedy: over dialogues at temperature 0, whose tokens are the target's choices: the share of drafts that
-        are right among those behind right drafts. Overlap: the sum of min(p, q), what the rejection rule
-        accepts at temperature 1.
+        Greedy: over dialogues at temperature 0, whose tokens are the target's choices: the share of drafts that are
+        right among those behind right drafts. Overlap: the sum of min(p, q), what the rejection rule accepts at
+        temperature 1.
         """
         right = np.zeros((self.recipe.steps, 2))
         overlap = np.zeros((self.recipe.steps, 2))

@@ -309,7 +309,9 @@ def test_where_memory_is_short_the_old_pair_goes_first(short: Short) -> None:
     short.held["new"] = threading.Event()
     swap = short.engine.swap(EngineConfig("new"))
     assert short.reached.wait(60)
-    assert short.engine._served_pair is None and short.engine.status().state is State.LOADING and swap.status().instead
+    assert (
+        short.engine._served_pair is None and short.engine.status().state is State.LOADING and swap.status().made_room
+    )
     with pytest.raises(NotReady):
         short.ask()
     short.held["new"].set()

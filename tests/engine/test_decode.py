@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from engine import decode as decode_module
 from engine.config import DecodingParams, Detail, Rule, SamplingParams
+from engine.decode import Reply, ReplyContext
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.protocol import DraftContext, Drafter, DraftOption, Proposal
@@ -33,6 +35,7 @@ from engine.events import (
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
 from engine.rng import KeyedRng, Purpose
+from engine.rounds import play_rounds
 from engine.sampling import probabilities
 from engine.stats import summarise
 from engine.stopping import cut_at_stop_strings
@@ -633,3 +636,23 @@ def test_only_the_wanted_rows_of_a_long_prompt_get_logits() -> None:
     params = DecodingParams(SamplingParams(seed=5), "any", 4, max_new_tokens=20)
     run([1, 2] * 1500, params, Model(Counting(VOCAB, LANGUAGE), 4096), TOKENIZER, NgramDrafter())
     assert max(wanted) <= 5
+
+
+def test_a_pass_that_fails_ends_every_round_that_waits_for_it() -> None:
+    """And each reply, alone, ends with a sentence."""
+    broken = model()
+    contexts = [ReplyContext(broken, KVCache(), TOKENIZER, NgramDrafter(1), lambda: False) for _ in range(2)]
+    replies = [Reply([1, 2, 1], DecodingParams(SamplingParams(seed=1), "any", 3), context) for context in contexts]
+    for reply in replies:
+        list(reply.prefill())
+    rounds = [reply.round(1) for reply in replies]
+    broken.forward = _out_of_memory  # type: ignore[method-assign]
+    with pytest.raises(MemoryError):
+        play_rounds(broken, rounds)
+    assert all(inspect.getgeneratorstate(round_) == inspect.GEN_CLOSED for round_ in rounds)
+    [*_, last] = replies[0].events(iter(()))
+    assert isinstance(last, Finished) and last.reason is FinishReason.ERROR and "try again" in last.message
+
+
+def _out_of_memory(requests: object) -> list[Tensor]:
+    raise MemoryError

@@ -414,7 +414,7 @@ def test_a_plain_lane_that_breaks_ends_the_speculative_one_too(engine: Engine, m
 
     monkeypatch.setattr(KVCache, "copy", no_room)
     seconds = itertools.count()  # every look at the clock is a second later, so each event ends a turn
-    for module in ("decode", "play_rounds", "round_clock"):
+    for module in ("decode", "rounds"):
         monkeypatch.setattr(f"engine.{module}.perf_counter", lambda: float(next(seconds)))
     plain, speculative = both(engine.race(say("hello"), params(500)))
     assert finished(plain).reason is FinishReason.ERROR and "no room" not in finished(plain).message
@@ -497,7 +497,7 @@ def test_races_and_chats_at_once_say_what_each_says_alone(engine: Engine) -> Non
 def test_nothing_of_one_lane_is_on_the_others_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A made-up clock that moves only where work is done: a forward of n rows takes 1 + n seconds."""
     now = [0.0]
-    for module in ("decode", "play_rounds", "round_clock"):
+    for module in ("decode", "rounds"):
         monkeypatch.setattr(f"engine.{module}.perf_counter", lambda: now[0])
 
     class Timed(FakeNetwork):

@@ -92,8 +92,8 @@ def test_k_and_drafter_are_automatic_unless_asked_for() -> None:
 
 
 def test_the_version_is_the_projects() -> None:
-    assert f'version = "{app.VERSION}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert start("--version").stdout.strip() == f"Greenlight {app.VERSION}"
+    assert f'version = "{app.__version__}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert start("--version").stdout.strip() == f"Greenlight {app.__version__}"
 
 
 def test_no_model_and_no_network_is_one_sentence(tmp_path: Path) -> None:

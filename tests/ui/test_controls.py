@@ -28,6 +28,7 @@ from ui.controls import (
     settings,
     stops,
     table,
+    upgrade,
 )
 from ui.settings.presets import PRESETS, presets
 from ui.strings import LANGS, Lang
@@ -198,14 +199,17 @@ def test_k_is_automatic_fixed_or_zero(chosen: object, k: int | None) -> None:
 @pytest.mark.parametrize(
     ("remembered", "k"),
     [
-        ({"auto_k": False}, None),
+        ({"auto_k": False}, 3),
         ({"auto_k": False, "num_speculative_tokens": 5}, 5),
-        ({"num_speculative_tokens": 5, "plain_only": True}, 5),
+        ({"num_speculative_tokens": 5}, None),
+        ({"num_speculative_tokens": 5, "plain_only": True}, 0),
+        ({"plain_only": True}, 0),
         ({"auto_k": "x", "plain_only": None}, None),
+        ({"num_speculative_tokens": "7"}, 7),
     ],
 )
 def test_what_a_browser_remembers_from_when_k_was_three_controls(remembered: dict[str, Any], k: int | None) -> None:
-    found, corrections = check_all(TABLE, remembered)
+    found, corrections = check_all(TABLE, upgrade(remembered))
     assert not corrections and made(**found).params.num_speculative_tokens == k
 
 

@@ -151,8 +151,8 @@ def test_every_phase_has_words_and_says_what_it_waits_for(phase: SwapPhase, writ
     told = both("models.phase.waiting", count=2) if phase is SwapPhase.WAITING else both("models.waits", count=2)
     assert (told in said["far"] + said["while"]) == bool(writing)
     assert both("models.meanwhile") in said["while"]
-    instead = models.going(SwapStatus(phase, EngineConfig(), instead=True), "x", 0, None, writing)
-    assert both("models.instead") in instead["while"] and both("models.meanwhile") not in instead["while"]
+    made_room = models.going(SwapStatus(phase, EngineConfig(), made_room=True), "x", 0, None, writing)
+    assert both("models.instead") in made_room["while"] and both("models.meanwhile") not in made_room["while"]
 
 
 def test_what_came_of_it_is_said() -> None:

@@ -1,8 +1,8 @@
 """Markdown -> tokens: CommonMark with tables and strikethrough (markdown-it-py), amended so that nothing vanishes.
 
 CommonMark throws away what it takes for markup: entities, reference definitions, the indentation of a line, cells
-beyond a table's width, a link whose address is refused. In what a model wrote these are text, and stay. No raw HTML
-and no images: both are shown as what was typed.
+beyond a table's width, a link whose address is refused. In what a model wrote these are text, and stay. No raw HTML and
+no images: both are shown as what was typed.
 """
 
 from __future__ import annotations

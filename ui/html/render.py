@@ -1,7 +1,7 @@
 """State -> HTML and figures. Pure; everything that came from a person or a model is escaped here, on the server.
 
-Both languages are in the page at once and a style sheet shows one of them, so that switching never renders again
-and what was sent once ("frozen") stays true.
+Both languages are in the page at once and a style sheet shows one of them, so that switching never renders again and
+what was sent once ("frozen") stays true.
 """
 
 from __future__ import annotations

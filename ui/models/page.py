@@ -308,8 +308,8 @@ def going(status: SwapStatus, who: str, seconds: float, left_s: float | None, wr
         doing = both(f"load.{status.step}")
     share = "" if status.fraction is None else f" {status.fraction * 100:.0f} %"
     rest = [both("models.so_far", seconds=f"{seconds:.0f}"), *([] if left_s is None else [time_left(left_s)])]
-    queue = both("models.waits", count=writing) if writing and not waits and not status.instead else ""
-    meanwhile = both("models.instead" if status.instead else "models.meanwhile")
+    queue = both("models.waits", count=writing) if writing and not waits and not status.made_room else ""
+    meanwhile = both("models.instead" if status.made_room else "models.meanwhile")
     return {
         "going": True, "title": _sentence_about("models.changing", who), "bar": status.fraction,
         "far": " · ".join([f'<span class="busy">{doing}{share}</span>', *rest]),

@@ -99,7 +99,9 @@ class SettingsPane:
         `drafters_found`)."""
         facts = self.handlers.facts()
         table = controls.table(self.handlers.options, facts.drafters if facts else DRAFTERS[1:])
-        return self._answer(*controls.check_all(table, remembered if isinstance(remembered, dict) else {}))
+        return self._answer(
+            *controls.check_all(table, controls.upgrade(remembered) if isinstance(remembered, dict) else {})
+        )
 
     def _answer(self, values: Mapping[str, Value], corrections: Sequence[Correction]) -> list[Any]:
         words = " ".join(map(corrected, corrections))

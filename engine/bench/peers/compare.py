@@ -122,8 +122,8 @@ def run_race(
 ) -> PeerRace:
     """One prompt after the other, each through all peers in turn; who begins moves on by one.
 
-    Ctrl-C ends it with what there is, which `interruptible` then tells. A peer that fails leaves the
-    race, the others go on.
+    Ctrl-C ends it with what there is, which `interruptible` then tells. A peer that fails leaves the race, the others
+    go on.
     """
     race, running = PeerRace([], {}), list(peers)
     warm_up = PeerJob(

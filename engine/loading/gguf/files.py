@@ -53,8 +53,7 @@ ROTATION = "rope_freqs.weight"
 @dataclass(frozen=True, slots=True)
 class Family:
     """kind: transformers' model_type. biased: layers' matrices with a bias. permuted: whether rows of q and k are in
-    GGUF's
-    own order. norm_offset: what llama.cpp's conversion added to each norm."""
+    GGUF's own order. norm_offset: what llama.cpp's conversion added to each norm."""
 
     kind: str
     architecture: str

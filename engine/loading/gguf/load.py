@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def load_gguf(
     source: ModelSource, kernels: Kernels | None, quant: str, device: Any, threads: int, compute: str = "auto"
 ) -> Loaded:
-    """From a folder made by `gguf_convert` in the form TILES. kernels: None for torch's own. Raises LoadError."""
+    """From a folder made by `gguf.convert` in the form TILES. kernels: None for torch's own. Raises LoadError."""
     tokenizer = read_tokenizer(source)
     try:
         config = _read_json(source, "config")
@@ -46,7 +46,7 @@ def load_gguf(
 
 
 def read_tokenizer(source: ModelSource) -> Tokenizer:
-    """Of a folder made by `gguf_convert`. Raises LoadError."""
+    """Of a folder made by `gguf.convert`. Raises LoadError."""
     try:
         config, tokenizer_config, generation = (
             _read_json(source, name) for name in ("config", "tokenizer_config", "generation_config")
