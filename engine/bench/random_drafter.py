@@ -20,7 +20,7 @@ PROMISING = DraftOption("ngram", MATCH_KINDS[0][1])
 
 
 class RandomDrafter:
-    """A real drafter whose every offer is kept and whose every draft is replaced by a random token.
+    """A real drafter whose every option is kept and whose every draft is replaced by a random token.
 
     It costs what the real one costs, and is taken for it until the target has tested some drafts. The tokens depend on
     nothing but the seed and the place, so they are point masses and the text stays what it would be without.
