@@ -98,7 +98,8 @@ class ServedPair:
         self, name: str, new_cache: Callable[[str], KVCache], messages: Sequence[Message] = ()
     ) -> Drafter | None:
         """new_cache: gives a cache to "head" or "draft". messages: the conversation, for a drafter with a chat format
-        of its own; without them it reads the text of the target's prompt."""
+        of its own; without them it reads the text of the target's prompt. Raises ValueError for a name that is not in
+        `facts.drafters`."""
         from engine.drafters.combined import CombinedDrafter
         from engine.drafters.ngram import NgramDrafter
 
@@ -109,7 +110,9 @@ class ServedPair:
             return head if name == "head" else CombinedDrafter(NgramDrafter(), head)
         if name == "draft_model" and self.draft_model is not None:
             return _model_drafter(self.pair, self.draft_model, new_cache("draft"), messages)
-        return NgramDrafter()
+        if name == "ngram":
+            return NgramDrafter()
+        raise ValueError(f"this pair has no drafter {name}")
 
 
 def _model_drafter(pair: ModelPair, model: Model, cache: KVCache, messages: Sequence[Message] = ()) -> Drafter:
