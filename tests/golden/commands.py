@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 HELP: dict[str, tuple[str, ...]] = {
     "app": ("app.py",),
-    "check": ("-m", "engine.preflight.check"),
-    "fetch": ("-m", "engine.loading.default_model"),
+    "check": ("-m", "engine.check"),
+    "fetch": ("-m", "engine.fetch"),
     "bench": ("-m", "engine.bench"),
     **{f"bench {name}": ("-m", "engine.bench", name) for name in
        ("speed", "lossless", "baseline", "race", "rows", "contexts", "load", "peers", "quality")},
