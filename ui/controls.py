@@ -290,20 +290,23 @@ def _switch(control: Control, value: object) -> tuple[Value, Correction | None]:
     return (bool(value), None) if isinstance(value, int) else _corrected(control, control.default, "correct.unreadable")
 
 
-def upgrade(stored: Mapping[str, object]) -> dict[str, object]:
-    """What a browser stored while K was three settings, of which it kept what was not the default, as one of today."""
+def upgrade(stored: Mapping[str, object], k_at_start: int | None) -> dict[str, object]:
+    """What a browser stored while K was three settings, of which it kept what was not the default, as one of today.
+
+    k_at_start: as `Options.k`, which decided whether automatic was the default.
+    """
     name = "num_speculative_tokens"
-    k, rest = (
-        stored.get(name),
-        {key: value for key, value in stored.items() if key not in (name, "auto_k", "plain_only")},
-    )
+    k = stored.get(name)
+    rest = {key: value for key, value in stored.items() if key not in (name, "auto_k", "plain_only")}
     if isinstance(k, str):
         return rest | {name: k}
     if stored.get("plain_only") is True:
         return rest | {name: "0"}
-    if stored.get("auto_k") is False:
-        return rest | {name: str(round(k)) if isinstance(k, (int, float)) and math.isfinite(k) else str(USUAL_K)}
-    return rest
+    if stored.get("auto_k", k_at_start is None):
+        return rest | ({name: "auto"} if "auto_k" in stored else {})
+    if isinstance(k, (int, float)) and not isinstance(k, bool) and math.isfinite(k):
+        return rest | {name: str(round(k))}
+    return rest | ({name: str(USUAL_K)} if "auto_k" in stored else {})
 
 
 def _choice(control: Control, value: object) -> tuple[Value, Correction | None]:

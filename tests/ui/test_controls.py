@@ -197,20 +197,27 @@ def test_k_is_automatic_fixed_or_zero(chosen: object, k: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("remembered", "k"),
+    ("remembered", "k_at_start", "k"),
     [
-        ({"auto_k": False}, 3),
-        ({"auto_k": False, "num_speculative_tokens": 5}, 5),
-        ({"num_speculative_tokens": 5}, None),
-        ({"num_speculative_tokens": 5, "plain_only": True}, 0),
-        ({"plain_only": True}, 0),
-        ({"auto_k": "x", "plain_only": None}, None),
-        ({"num_speculative_tokens": "7"}, 7),
+        ({"auto_k": False}, None, 3),
+        ({"auto_k": False, "num_speculative_tokens": 5}, None, 5),
+        ({"num_speculative_tokens": 5}, None, None),
+        ({"num_speculative_tokens": 5, "plain_only": True}, None, 0),
+        ({"plain_only": True}, None, 0),
+        ({"auto_k": "x", "plain_only": None}, None, None),
+        ({"num_speculative_tokens": "7"}, None, 7),
+        ({"auto_k": True}, 3, None),
+        ({"num_speculative_tokens": 5}, 3, 5),
+        ({}, 4, 4),
     ],
 )
-def test_what_a_browser_remembers_from_when_k_was_three_controls(remembered: dict[str, Any], k: int | None) -> None:
-    found, corrections = check_all(TABLE, upgrade(remembered))
-    assert not corrections and made(**found).params.num_speculative_tokens == k
+def test_what_a_browser_remembers_from_when_k_was_three_controls(
+    remembered: dict[str, Any], k_at_start: int | None, k: int | None
+) -> None:
+    controls = table(Options(k=k_at_start))
+    found, corrections = check_all(controls, upgrade(remembered, k_at_start))
+    values = [found.get(control.name, control.default) for control in controls]
+    assert not corrections and settings(controls, values)[0].params.num_speculative_tokens == k
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,9 @@ class SettingsPane:
         facts = self.handlers.facts()
         table = controls.table(self.handlers.options, facts.drafters if facts else DRAFTERS[1:])
         return self._answer(
-            *controls.check_all(table, controls.upgrade(remembered) if isinstance(remembered, dict) else {})
+            *controls.check_all(
+                table, controls.upgrade(remembered, self.handlers.options.k) if isinstance(remembered, dict) else {}
+            )
         )
 
     def _answer(self, values: Mapping[str, Value], corrections: Sequence[Correction]) -> list[Any]:
