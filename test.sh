@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets Greenlight up for development if need be, then runs the tests: bash test.sh [options of pytest]
+# Sets Greenlight up for development if need be, then runs the tests: bash test.sh [--all] [options of pytest]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 . ./set_up.sh
@@ -26,4 +26,4 @@ install requirements-dev.txt
 if ! have_chromium; then install_chromium; fi
 if ! have_chromium; then say "There is no Chromium here: the browser tests are skipped."; fi
 "$venv_python" -m engine.fetch >&2 || say "The tests that need the default model are skipped (under CI they fail)."
-exec "$venv_python" -m pytest "$@"
+exec "$venv_python" -m pytest -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder "$@"

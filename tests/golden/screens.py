@@ -13,7 +13,8 @@ from playwright.sync_api import sync_playwright
 from tests.conftest import CHROMIUMS
 from tests.fake_engine import FakeEngine, Script
 from tests.golden.pages import MIXED
-from tests.ui.conftest import FLAGS, OPEN, serve
+from tests.ui.conftest import serve
+from tests.ui.page.conftest import FLAGS, OPEN
 from ui.controls import Options
 from ui.race.viewer import TABS
 

@@ -6,13 +6,12 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import replace
-from html import unescape
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import DecodingParams, Detail, Rule, SamplingParams
+from engine.config import DecodingParams, Detail, Rule
 from engine.events import (
     Event,
     Finished,
@@ -28,26 +27,16 @@ from engine.events import (
     TokenDetail,
 )
 from tests.fake_engine import FakeEngine, Script, play
-from tests.ui.test_render import BIG_LIST, NAUGHTY, Reader
-from tests.ui.test_state import decodings, texts
+from tests.ui.samples import BIG_LIST, GREEDY, NAUGHTY, WARM, Reader, decodings, said, texts
 from ui.chat.handlers import Handlers
 from ui.controls import TABLE, Options
 from ui.html.render import show_blanks
 from ui.inspect import token_card as module
 from ui.inspect.token_card import answer, apart, card, number, subject_of
-from ui.state import LOST_KINDS, About, Block, Kind, Reply, Turn, advance
+from ui.state import LOST_KINDS, Block, Kind, Reply, Turn, advance
 from ui.strings import LANGS, TEXT, Lang, text
 
-GREEDY = About("m", "w", "k", "cpu", True, 99, ("ngram",), DecodingParams())
-WARM = replace(GREEDY, params=DecodingParams(sampling=SamplingParams(temperature=0.8)))
-
 probs = st.floats(0, 1)
-
-
-def said(html: str, lang: Lang = "en") -> str:
-    """What a person reads in one language."""
-    other = "zh" if lang == "en" else "en"
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", re.sub(rf'<span class="{other}".*?</span>', "", html))).split())
 
 
 def rows(html: str) -> list[list[str]]:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from engine.config import DecodingParams
 from engine.events import Event, Round, RoundKind
 from tests.fake_engine import Script, play
-from tests.ui.test_render import NAUGHTY
+from tests.ui.samples import NAUGHTY
 from ui.charts import figures
 from ui.charts.reply import (
     MOST_POINTS,

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from engine.serving.engine import State, Status
 from tests.fake_engine import FakeEngine
-from tests.ui.test_card import said
-from tests.ui.test_render import NAUGHTY, Reader
+from tests.ui.samples import NAUGHTY, Reader, said
 from ui import examples
 from ui.chat.handlers import Handlers
 from ui.controls import TABLE, Options

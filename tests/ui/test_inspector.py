@@ -29,10 +29,8 @@ from engine.events import (
 )
 from engine.stopping import cut_at_stop_strings
 from tests.fake_engine import Script, play
-from tests.ui.test_card import GREEDY, WARM, said
+from tests.ui.samples import BIG_LIST, GREEDY, NAUGHTY, WARM, Reader, decodings, said, texts
 from tests.ui.test_prose import colours, luminance
-from tests.ui.test_render import BIG_LIST, NAUGHTY, Reader
-from tests.ui.test_state import decodings, texts
 from tests.ui.test_trace_file import recordings
 from ui.examples import ASSETS
 from ui.html.render import show_blanks

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ui.test_render import BIG_LIST, NAUGHTY
+from tests.ui.samples import BIG_LIST, NAUGHTY
 from ui.html.highlight import MAX_CODE, highlight
 from ui.html.prose import MAX_CHUNK, answer, chunks, render
 

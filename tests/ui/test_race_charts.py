@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from engine.config import DecodingParams, Detail
 from engine.events import Event, Outcome, Prefilled, Round, RoundKind, TokenDecision, TokenDetail
 from tests.fake_engine import Script, play
+from tests.ui.samples import NAUGHTY
 from tests.ui.test_charts import EMPTY_AXES, Table, _strings, _styles
-from tests.ui.test_render import NAUGHTY
 from ui.bench import fixtures as invented
 from ui.charts import figures
 from ui.charts.reply import MOST_POINTS

@@ -12,19 +12,9 @@ from hypothesis import strategies as st
 from engine.config import DecodingParams
 from engine.events import Event, Finished, FinishReason
 from tests.fake_engine import Script, play
-from tests.ui.test_state import decodings, texts
+from tests.ui.samples import GUESSING, PLAIN, decodings, race, texts
 from ui.recording.recordings import Lane, LaneName, Recording, Recordings, close, extend, of_turn, size
 from ui.state import About, Phase, Reply, Turn, advance
-
-GUESSING = DecodingParams(drafter="ngram", num_speculative_tokens=3)
-PLAIN = DecodingParams(drafter="none", num_speculative_tokens=0, probe_every=0)
-
-
-def race(script: Script | None = None, recording_id: str = "r1") -> Recording:
-    """A finished race of a scripted reply."""
-    begun = Recording(recording_id, "hi", (Lane(LaneName.PLAIN), Lane(LaneName.SPECULATIVE)), date="2026-01-02")
-    begun = extend(begun, LaneName.PLAIN, play(script or Script(), PLAIN))
-    return extend(begun, LaneName.SPECULATIVE, play(script or Script(), replace(GUESSING, probe_every=0)))
 
 
 @given(texts, decodings, st.data())

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -21,47 +18,10 @@ from engine.serving.served_pair import Facts
 from engine.stats import Baseline, Summary, Tally
 from engine.text.tokenizer import NO_SYSTEM, NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, Script, play
+from tests.ui.samples import BIG_LIST, NAUGHTY, Reader
 from ui.controls import Options
 from ui.html import panel, render
 from ui.state import LOST_KINDS, About, Block, Conversation, Kind, Phase, Piece, Reply, Turn, advance, begin, progress
-
-NAUGHTY = (
-    "<img src=x "
-    "onerror=alert(1)>", "${alert(1)}", "{{value}}", "{{#each value}}", "`${1+1}`", "</span><script>alert(1)</script>",
-    "&lt;b&gt;", "\"' onmouseover='alert(1)", "javascript:alert(1)", "\\u003cscript\\u003e", "<!--", "]]>", "\x00<b>", "@children",
-)  # fmt: skip
-
-
-BIG_LIST: list[str] = json.loads((Path(__file__).parents[1] / "data" / "naughty.json").read_text(encoding="utf-8"))[
-    "strings"
-]
-
-
-class Reader(HTMLParser):
-    """Collects the elements and, per class of token, the text."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.tags: list[str] = []
-        self.attributes: list[str] = []
-        self.links: list[str] = []
-        self.text = ""
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [name for name, _ in attrs]
-        self.links += [value or "" for name, value in attrs if name == "href"]
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-    @property
-    def leads_away(self) -> bool:
-        """Whether a link goes anywhere but to the page's own glossary."""
-        return not all(link.startswith("?tab=learn#glossary-") for link in self.links)
-
 
 ROUND = Round(1, RoundKind.SPECULATIVE, Rule.REJECTION, "ngram", 3, KReason.FIXED, 3, 9, (), (), 0.0, 0.0, 0.0, 0.01)
 ICON_TAGS = ("svg", "path", "rect", "circle")

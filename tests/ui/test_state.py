@@ -8,10 +8,11 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import DecodingParams, Message, SamplingParams
+from engine.config import DecodingParams, Message
 from engine.events import Finished, FinishReason, Outcome, Prefilled, Prefilling, Round
 from engine.stats import Tally
 from tests.fake_engine import Script, play, tokens_of
+from tests.ui.samples import decodings, texts
 from ui.state import (
     LOST_KINDS,
     UNDO_DEPTH,
@@ -31,16 +32,6 @@ from ui.state import (
 )
 from ui.state import prompt as prompt_of
 from ui.state import reduce as reduce_reply
-
-texts = st.lists(st.text(max_size=6), min_size=1, max_size=60)
-decodings = st.builds(
-    DecodingParams,
-    sampling=st.builds(SamplingParams, seed=st.integers(0, 9)),
-    drafter=st.sampled_from(["ngram", "none"]),
-    num_speculative_tokens=st.none() | st.integers(0, 8),
-    probe_every=st.integers(0, 5),
-    max_new_tokens=st.integers(1, 80),
-)
 
 
 def shown(reply: Reply) -> list[Piece]:

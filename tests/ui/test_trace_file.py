@@ -17,7 +17,7 @@ from engine.errors import TraceError
 from engine.events import Event, FinishReason, Prefilling
 from tests.engine.test_trace import JSON, changed, places, replies, same
 from tests.fake_engine import Script, play
-from tests.ui.test_recordings import race
+from tests.ui.samples import race
 from tests.ui.test_saved import abouts
 from ui.examples import ASSETS
 from ui.recording import trace_file

@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 from engine.config import DecodingParams, Detail, Rule, SamplingParams
 from engine.events import Choice, Event, Finished, FinishReason, Prefilled, RecoveryDetail, Round, Token
 from tests.fake_engine import Script, play
-from tests.ui.test_card import said
-from tests.ui.test_recordings import GUESSING, PLAIN, race
-from tests.ui.test_render import BIG_LIST, NAUGHTY, Reader
-from tests.ui.test_state import texts
+from tests.ui.samples import BIG_LIST, GUESSING, NAUGHTY, PLAIN, Reader, race, said, texts
 from ui.race.verdict import KS, Likeness, comparison, verdict
 from ui.recording.recordings import Lane, LaneName, Recording, of_turn
 from ui.state import About, Reply, Turn, advance

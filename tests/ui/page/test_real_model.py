@@ -9,7 +9,7 @@ import pytest
 from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingParams
 from engine.events import Finished, FinishReason, Outcome, Round
 from engine.serving.engine import Engine, State
-from tests.ui.conftest import Visit
+from tests.ui.page.conftest import Visit
 from ui.controls import Options
 
 pytestmark = [pytest.mark.model, pytest.mark.browser]

@@ -11,7 +11,8 @@ from engine.config import Rule
 from engine.errors import ContextFull
 from engine.serving.engine import State, Status
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script
-from tests.ui.conftest import Visit, until
+from tests.ui.conftest import until
+from tests.ui.page.conftest import Visit
 from ui.controls import Options
 
 pytestmark = pytest.mark.browser

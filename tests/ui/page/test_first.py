@@ -9,7 +9,7 @@ import pytest
 
 from engine.serving.engine import State, Status
 from tests.fake_engine import FakeEngine
-from tests.ui.conftest import Visit
+from tests.ui.page.conftest import Visit
 
 pytestmark = pytest.mark.browser
 

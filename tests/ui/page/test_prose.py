@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.fake_engine import FakeEngine, Script
-from tests.ui.conftest import Visit
-from tests.ui.test_render import BIG_LIST, NAUGHTY
+from tests.ui.page.conftest import Visit
+from tests.ui.samples import BIG_LIST, NAUGHTY
 
 pytestmark = pytest.mark.browser
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tests.fake_engine import FakeEngine, Script
-from tests.ui.conftest import Visit, until
-from tests.ui.test_inspect_page import PANE, VIEW, forget, open_file, saved
-from tests.ui.test_race_page import go, lane, opened, over, race, rounds, running, won
+from tests.ui.conftest import until
+from tests.ui.page.conftest import Visit
+from tests.ui.page.test_inspect import PANE, VIEW, forget, open_file, saved
+from tests.ui.page.test_race import go, lane, opened, over, race, rounds, running, won
 from ui.controls import Options
 from ui.race import handlers as module
 from ui.recording import trace_file

@@ -11,7 +11,8 @@ import pytest
 
 from engine.lab.formulas import best_k, expected_tokens, speedup
 from tests.fake_engine import FakeEngine
-from tests.ui.conftest import Visit, until
+from tests.ui.conftest import until
+from tests.ui.page.conftest import Visit
 from ui.controls import Options
 from ui.learn import play as learn_play
 from ui.learn.page import STEPS

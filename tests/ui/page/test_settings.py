@@ -11,7 +11,8 @@ import pytest
 
 from engine.serving.engine import State, Status
 from tests.fake_engine import FakeEngine
-from tests.ui.conftest import Visit, free_port
+from tests.ui.conftest import free_port
+from tests.ui.page.conftest import Visit
 from ui.controls import Options
 
 pytestmark = pytest.mark.browser

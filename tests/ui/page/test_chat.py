@@ -10,8 +10,8 @@ import pytest
 from engine.serving.engine import State, Status
 from engine.text.tokenizer import NO_TEMPLATE
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script
-from tests.ui.conftest import Visit
-from tests.ui.test_render import BIG_LIST, NAUGHTY
+from tests.ui.page.conftest import Visit
+from tests.ui.samples import BIG_LIST, NAUGHTY
 from ui.controls import Options
 
 pytestmark = pytest.mark.browser

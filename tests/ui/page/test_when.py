@@ -13,7 +13,8 @@ import pytest
 from engine.lab import ExperimentName, records
 from engine.serving.engine import State, Status
 from tests.fake_engine import FakeEngine, measured
-from tests.ui.conftest import Standing, Visit, until
+from tests.ui.conftest import Standing, until
+from tests.ui.page.conftest import Visit
 from ui.controls import Options
 from ui.when import page as module
 

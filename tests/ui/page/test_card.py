@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script
-from tests.ui.conftest import Visit
-from tests.ui.test_accessibility import violations
-from tests.ui.test_render import NAUGHTY
+from tests.ui.page.conftest import Visit
+from tests.ui.page.test_accessibility import violations
+from tests.ui.samples import NAUGHTY
 
 pytestmark = pytest.mark.browser
 

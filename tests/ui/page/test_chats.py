@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script
-from tests.ui.conftest import Visit, free_port, until
-from tests.ui.test_render import NAUGHTY
+from tests.ui.conftest import free_port, until
+from tests.ui.page.conftest import Visit
+from tests.ui.samples import NAUGHTY
 from ui.controls import Options
 from ui.recording import saved
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.conftest import PATIENCE_MS
+from tests.ui.page.conftest import PATIENCE_MS
 from tests.ui.test_race_charts import race, recording
 from ui import bundle as parts
 from ui.charts.reply import plotly_script

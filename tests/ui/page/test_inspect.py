@@ -12,8 +12,9 @@ import pytest
 
 from engine.serving.engine import State, Status
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine
-from tests.ui.conftest import Visit, serve
-from tests.ui.test_race_page import go, lane, opened, over, rounds
+from tests.ui.conftest import serve
+from tests.ui.page.conftest import Visit
+from tests.ui.page.test_race import go, lane, opened, over, rounds
 from ui.controls import Options
 
 pytestmark = pytest.mark.browser

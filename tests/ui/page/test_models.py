@@ -14,8 +14,9 @@ from engine.preflight.check import Report
 from engine.preflight.diagnostics import diagnose, worst
 from engine.serving.swap import SwapPhase
 from tests.fake_engine import FakeEngine
-from tests.ui.conftest import Visit, until
-from tests.ui.test_accessibility import violations
+from tests.ui.conftest import until
+from tests.ui.page.conftest import Visit
+from tests.ui.page.test_accessibility import violations
 from ui.controls import Options
 from ui.models import handlers as module
 

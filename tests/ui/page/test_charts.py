@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.fake_engine import FakeEngine, Script
-from tests.ui.conftest import Standing, Visit
+from tests.ui.conftest import Standing
+from tests.ui.page.conftest import Visit
 from ui.charts.reply import NAMES, plotly_script
 from ui.controls import Options
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fake_engine import FakeEngine, Script
-from tests.ui.conftest import Visit
+from tests.ui.page.conftest import Visit
 
 pytestmark = pytest.mark.browser
 
