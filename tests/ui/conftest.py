@@ -79,12 +79,12 @@ class Standing:
         return same and still and not self.engine.changes
 
 
-def serve(engine: Engine, options: Options) -> tuple[Any, str]:
-    """A new app over that engine, and its address."""
+def serve(engine: Engine, options: Options, port: int = 0) -> tuple[Any, str]:
+    """A new app over that engine, and its address; at any free port, or at this one."""
     from ui.layout import build_app, launch
 
     app = build_app(engine, options, engine if isinstance(engine, FakeEngine) else None)
-    _, url, _ = launch(app, options, server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True)
+    _, url, _ = launch(app, options, server_name="127.0.0.1", server_port=port or free_port(), prevent_thread_lock=True)
     return app, str(url)
 
 
