@@ -1,8 +1,8 @@
-"""axe-core over the page in its usual states: no serious violation, in both themes, both languages, wide and narrow."""
+"""axe-core over every tab and dialog: no serious violation. Once each; other themes, languages and widths with --all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,36 +12,95 @@ from tests.ui.page.conftest import Visit
 
 pytestmark = pytest.mark.browser
 
-MARKDOWN = "# Title\n\nSome *words* and `code`.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n- one\n- two\n\n```python\ndef f(x):\n    return x + 1\n```\n"
+MARKDOWN = (
+    "# Title\n\nSome *words* and `code`.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n- one\n- two\n\n```python\nx = 1\n```\n"
+)
+INK = "getComputedStyle(document.querySelector('h1 .en')).color === 'rgb(231, 235, 233)'"
 
 
 def violations(page: Any) -> list[str]:
-    """What axe calls serious or critical, each with the first place where it was found."""
+    """What axe calls serious or critical, each with the first places where it was found."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(page).response["violations"]
     return [
         f"{one['id']}: {one['help']} at {node['target']} {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
-        for one in found
+        for one in Axe().run(page).response["violations"]
         if one["impact"] in ("serious", "critical")
         for node in one["nodes"][:3]
     ]
 
 
-INK = "getComputedStyle(document.querySelector('h1 .en')).color === 'rgb(231, 235, 233)'"
+def show(page: Any, width: int, theme: str) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.evaluate("""(dark) => { if (document.body.classList.contains('dark') !== dark)
+        document.querySelector('[data-action=theme]').click(); }""", theme == "dark")  # fmt: skip
+    page.wait_for_function(f"(dark) => ({INK}) === dark", arg=theme == "dark")
 
 
-def barriers(page: Any, *widths: int) -> list[tuple[str, int, str]]:
-    """What is wrong with the page as it stands, in both themes and at each width, or at the one it has."""
-    found = []
-    for width in widths or (page.viewport_size["width"],):
-        page.set_viewport_size({"width": width, "height": 800})
-        for theme in ("light", "dark"):
-            page.evaluate("""(dark) => { if (document.body.classList.contains('dark') !== dark)
-                document.querySelector('[data-action=theme]').click(); }""", theme == "dark")  # fmt: skip
-            page.wait_for_function(f"(dark) => ({INK}) === dark", arg=theme == "dark")
-            found += [(theme, width, one) for one in violations(page)]
-    return found
+def tab(page: Any, name: str, ready: str) -> None:
+    page.click(f".tabs [data-tab-link={name}]")
+    page.wait_for_selector(ready)
+
+
+def states(visited: Visit, engine: FakeEngine) -> Iterator[str]:
+    """Brings the page into one state after another, and says which."""
+    page = visited.page
+    yield "empty"
+    visited.send("hello")
+    visited.wait_turns(1)
+    page.click("#gl-settings button >> nth=0")
+    for group in ("decoding", "sampling", "limits", "system"):
+        page.click(f"#gl-group-{group} > button")
+    page.wait_for_selector("#gl-set-system textarea")
+    yield "reply and settings"
+    page.click("#gl-settings button >> nth=0")
+    page.click(".turn .t.rejected >> nth=0")
+    page.wait_for_selector(".token-card")
+    yield "token card"
+    page.keyboard.press("Escape")
+    for switch in ("shade", "colours"):
+        page.locator(f"[data-switch={switch}]").click()
+    page.wait_for_selector(".turn [data-part=prose] pre")
+    page.click(".turn [data-action=edit]")
+    yield "clean reading, a message edited"
+    tab(page, "race", "[data-viewer=race][data-over=yes]")
+    page.click("[data-viewer=race] .lane.speculative .t.rejected >> nth=0")
+    page.wait_for_selector("[data-viewer=race] [data-slot=round] .pane")
+    page.click("[data-viewer=race] .plots summary")
+    yield "race"
+    tab(page, "inspect", "[data-viewer=inspect] .lane")
+    page.click("[data-viewer=inspect] .t.draft >> nth=0")
+    page.wait_for_selector("[data-viewer=inspect] [data-slot=round] .pane")
+    yield "inspector"
+    tab(page, "learn", "[data-lesson=token]")
+    for name in ("token", "bound", "verify", "drafters"):
+        page.click(f"[data-lesson={name}] [type=submit]")
+        page.wait_for_selector(f"[data-lesson={name}][data-running=no]")
+    page.check("[name=rule][value=always]")
+    page.click("[data-play=rule] [type=submit]")
+    page.wait_for_selector("[data-lands=no]")
+    yield "learn"
+    page.click("#learn-sums [data-term=alpha]")
+    page.wait_for_selector("#gl-term[open]")
+    yield "glossary entry"
+    page.keyboard.press("Escape")
+    tab(page, "when", "[data-experiment=rate] [data-slot=seconds]:not(:empty)")
+    engine.hold_after = 5
+    page.click("[data-experiment=rate] [data-action=lab-run]")
+    page.wait_for_function("() => document.querySelector('[data-experiment=rate] progress').value === 4")
+    page.click("[data-experiment=k] [data-action=lab-run]")
+    page.wait_for_selector("[data-experiment=k] [data-slot=notice]:not(:empty)")
+    yield "when, an experiment runs"
+    engine.gate.set()
+    page.wait_for_selector("[data-experiment=rate][data-running=no]")
+    page.locator("[data-part=advise-form] [name=users][value='32']").check(force=True)
+    page.wait_for_selector(".decision.no")
+    tab(page, "models", "[data-slot=models-presets] td.short")
+    page.fill("[data-part=models-form] [name=target]", "no/" + "a-long-name-" * 6)
+    page.click("[data-part=models-form] [type=submit]")
+    page.wait_for_selector(".report")
+    page.click("[data-part=models-form] summary")
+    yield "models"
 
 
 @pytest.fixture
@@ -50,93 +109,31 @@ def page(engine: FakeEngine, launch_page: Callable[..., str], visit: Callable[..
     return visit(launch_page(engine), reduced_motion="reduce")
 
 
-WIDTHS = (1280, 390)
-
-
-def test_the_page_before_and_after_a_reply(page: Visit, engine: FakeEngine) -> None:
-    assert barriers(page.page) == []
-    page.send("hello")
-    page.wait_turns(1)
-    assert barriers(page.page) == []
-    page.page.click("[data-action=language]")
-    page.page.click(".turn [data-action=edit]")
-    assert barriers(page.page) == []
-
-
-MOVING = """() => [...document.querySelectorAll('.gradio-container .contain *')].filter(
-    (one) => { const style = getComputedStyle(one); return style.transitionDuration !== '0s' || style.animationName !== 'none'; }
+MOVES = """() => [...document.querySelectorAll('.gradio-container .contain *')].filter((one) => {
+    const style = getComputedStyle(one); return style.transitionDuration !== '0s' || style.animationName !== 'none'; }
 ).map((one) => one.outerHTML.slice(0, 100))"""
 
 
-def test_nothing_moves_for_whom_less_motion_is_wished(page: Visit, engine: FakeEngine) -> None:
-    assert page.page.evaluate(MOVING) == []
+def test_every_tab_and_dialog(page: Visit, engine: FakeEngine) -> None:
+    assert page.page.evaluate(MOVES) == [], "less motion is wished"
+    assert [(state, one) for state in states(page, engine) for one in violations(page.page)] == []
     page.page.emulate_media(reduced_motion="no-preference")
-    assert page.page.evaluate(MOVING) != []
+    assert page.page.evaluate(MOVES) != []
 
 
-def test_everything_opened(page: Visit, engine: FakeEngine) -> None:
-    page.send("hello")
-    page.wait_turns(1)
-    for switch in ("shade", "colours"):
-        page.page.locator(f"[data-switch={switch}]").click()
-    page.page.click("#gl-settings button >> nth=0")
-    assert barriers(page.page) == []
+VIEWS = {"en": ((1280, "dark"), (390, "light")), "zh": ((1280, "light"), (390, "dark"))}
+"""Every pair of a language, a width and a theme, together with the test above."""
 
 
-def test_a_phone(page: Visit, engine: FakeEngine) -> None:
-    page.page.set_viewport_size({"width": 390, "height": 800})
-    page.send("hello")
-    page.wait_turns(1)
-    assert barriers(page.page) == []
-    page.page.click("[data-action=fold]")
-    assert barriers(page.page) == []
-
-
-def test_the_race_and_the_inspector(page: Visit, engine: FakeEngine) -> None:
-    page.page.click(".tabs [data-tab-link=race]")
-    page.page.wait_for_selector("[data-viewer=race][data-over=yes]")
-    assert barriers(page.page, *WIDTHS) == []
-    page.page.click("[data-viewer=race] .lane.speculative .t.rejected >> nth=0")
-    page.page.wait_for_selector("[data-viewer=race] [data-slot=round] .pane")
-    page.page.click("[data-viewer=race] .plots summary")
-    assert barriers(page.page, *WIDTHS) == []
-    page.page.click("[data-action=language]")
-    page.page.click(".tabs [data-tab-link=inspect]")
-    page.page.wait_for_selector("[data-viewer=inspect] .lane")
-    page.page.click("[data-viewer=inspect] .t.draft >> nth=0")
-    page.page.wait_for_selector("[data-viewer=inspect] [data-slot=round] .pane")
-    assert barriers(page.page, *WIDTHS) == []
-
-
-def test_the_eight_steps_and_the_glossary(page: Visit, engine: FakeEngine) -> None:
-    page.page.click(".tabs [data-tab-link=learn]")
-    assert barriers(page.page, *WIDTHS) == []
-    for name in ("token", "bound", "verify", "drafters"):
-        page.page.click(f"[data-lesson={name}] [type=submit]")
-        page.page.wait_for_selector(f"[data-lesson={name}][data-running=no]")
-    page.page.check("[name=rule][value=always]")
-    page.page.click("[data-play=rule] [type=submit]")
-    page.page.wait_for_selector("[data-lands=no]")
-    page.page.click("#learn-verify [data-action=story]")
-    page.page.click("[data-action=language]")
-    assert barriers(page.page, *WIDTHS) == []
-    page.page.click("#learn-sums [data-term=alpha]")
-    page.page.wait_for_selector("#gl-term[open]")
-    assert barriers(page.page, *WIDTHS) == []
-
-
-def test_when_to_use(page: Visit, engine: FakeEngine) -> None:
-    page.page.click(".tabs [data-tab-link=when]")
-    page.page.wait_for_selector("[data-experiment=rate] [data-slot=seconds]:not(:empty)")
-    assert barriers(page.page, *WIDTHS) == []
-    engine.hold_after = 5
-    page.page.click("[data-experiment=rate] [data-action=lab-run]")
-    page.page.wait_for_function("() => document.querySelector('[data-experiment=rate] progress').value === 4")
-    page.page.click("[data-experiment=k] [data-action=lab-run]")
-    assert barriers(page.page, *WIDTHS) == []
-    engine.gate.set()
-    page.page.wait_for_selector("[data-experiment=rate][data-running=no]")
-    page.page.locator("[data-part=advise-form] [name=users][value='32']").check(force=True)
-    page.page.wait_for_selector(".decision.no")
-    page.page.click("[data-action=language]")
-    assert barriers(page.page, *WIDTHS) == []
+@pytest.mark.slow
+@pytest.mark.parametrize("lang", VIEWS)
+def test_every_theme_and_width(page: Visit, engine: FakeEngine, lang: str) -> None:
+    if lang == "zh":
+        page.page.click("[data-action=language]")
+    wrong = []
+    for state in states(page, engine):
+        for width, theme in VIEWS[lang]:
+            show(page.page, width, theme)
+            wrong += [(state, width, theme, one) for one in violations(page.page)]
+        page.page.set_viewport_size({"width": 1280, "height": 800})
+    assert wrong == []

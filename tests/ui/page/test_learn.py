@@ -76,7 +76,8 @@ def test_the_mathematics_is_that_of_the_engine(chromium: Any) -> None:
         )
         redraw = [min(one, other) + (1 - kept) * other for one, other in zip(q, p, strict=True)]
         exact = [q, p, learn_play.acceptance(q, p), learn_play.residual(q, p), p, q, redraw, [kept]]
-        assert sum(shown, []) == pytest.approx(sum(exact, []), abs=1e-12), (draft, target)
+        for one, other in zip(shown, exact, strict=True):
+            assert one == pytest.approx(other, abs=1e-12), (draft, target)
     assert page.evaluate(
         "[0, 0.2499, 0.25, 0.74, 0.75, 0.999999999999].map((u) => fallsOn([0.25, 0, 0.5, 0.25, 0], u))"
     ) == [0, 0, 2, 2, 3, 3], "a number falls on the share that holds it and never on none"
@@ -92,7 +93,8 @@ def test_the_mathematics_is_that_of_the_engine(chromium: Any) -> None:
             [alpha, c],
         )
         exact = [[expected_tokens(alpha, k), speedup(alpha, k, c)] for k in (0, 1, 3, 12)]
-        assert sum(rows[1], []) == pytest.approx(sum(exact, []), rel=1e-9), (alpha, c)
+        for one, other in zip(rows[1], exact, strict=True):
+            assert one == pytest.approx(other, rel=1e-9), (alpha, c)
         assert speedup(alpha, rows[0], c) == pytest.approx(speedup(alpha, best_k(alpha, c, 12), c), rel=1e-9)
     page.close()
 
