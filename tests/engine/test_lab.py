@@ -3,6 +3,8 @@ compared."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import DecodingParams, EngineConfig, Message, Rule, SamplingParams
+from engine.config import DecodingParams, EngineConfig, Rule, SamplingParams
 from engine.decode import Reply, ReplyContext
 from engine.errors import Busy, ContextFull, EngineError, InvalidParams, NotReady
 from engine.events import FinishReason, Round
@@ -19,6 +21,7 @@ from engine.lab.bootstrap import bootstrap
 from engine.lab.catalog import DEFAULTS
 from engine.lab.concurrency import play_joint_rounds
 from engine.lab.context import Measurement
+from engine.lab.formulas import best_k, expected_tokens, speedup, speedup_from_costs
 from engine.lab.forward_cost import compute_slope
 from engine.lab.load_lab import LoadLab
 from engine.lab.prompts import PROMPTS, users
@@ -69,63 +72,66 @@ def run(engine: Engine, name: ExperimentName, **request: Any) -> tuple[list[Step
     return steps, last  # type: ignore[return-value]
 
 
-# -- users who share a pass ------------------------------------------------------------------------------------------
+# -- users who share a pass
+
+
+def begun(engine: Engine, texts: Sequence[str], params: Sequence[DecodingParams]) -> list[Reply]:
+    """Replies that have read their prompts."""
+    pair, replies = engine._served_pair, []
+    assert pair is not None
+    for text, one in zip(texts, params, strict=True):
+        drafter = None if one.drafter == "none" else pair.drafter(one.drafter, lambda _: KVCache())
+        cache = KVCache(drafter.feature_layers if drafter else ())
+        context = ReplyContext(pair.model, cache, pair.pair.target.tokenizer, drafter, lambda: False, pair.profile)
+        replies.append(Reply(engine.encode(say(text)), one, context))
+        list(replies[-1].prefill())
+    return replies
 
 
 @pytest.mark.parametrize("k", [0, 3, None])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_each_of_several_users_gets_what_a_reply_alone_says(engine: Engine, k: int | None, temperature: float) -> None:
-    """Of different prompts and lengths, so that they end one after the other."""
-    assert engine._served_pair is not None
+    """Of different prompts and lengths, so that they end one after the other; a pass a round for all of them."""
     rule = Rule.SHARED_NOISE if temperature else Rule.REJECTION
     texts = ["hello, hello", "a", "hello again, and again", "once more"]
-    params = [
-        DecodingParams(SamplingParams(temperature, seed=4), "both", k, rule, 10 + 13 * i, probe_every=0)
-        for i in range(len(texts))
-    ]
-    replies = []
-    for text, one in zip(texts, params, strict=True):
-        drafter = engine._served_pair.drafter("both", lambda _: KVCache()) if k != 0 else None
-        cache = KVCache(drafter.feature_layers if drafter else ())
-        lane = ReplyContext(
-            engine._served_pair.model,
-            cache,
-            engine._served_pair.pair.target.tokenizer,
-            drafter,
-            lambda: False,
-            engine._served_pair.profile,
-        )
-        replies.append(Reply(engine.encode(say(text)), one, lane))
-        list(replies[-1].prefill())
+    sampling, drafter = SamplingParams(temperature, seed=4), "none" if k == 0 else "both"
+    params = [DecodingParams(sampling, drafter, k, rule, 10 + 13 * i, probe_every=0) for i in range(len(texts))]
+    replies = begun(engine, texts, params)
+    rows = engine._served_pair.model.network.rows  # type: ignore[union-attr, attr-defined]
+    rows.clear()
     joint = list(play_joint_rounds(engine._served_pair.model, replies))
+    assert len(rows) == len(joint), "one pass a round"
     for reply, text, one in zip(replies, texts, params, strict=True):
-        alone = finished(list(engine.stream(say(text), one)))
-        assert reply.finished(FinishReason.LENGTH) == alone
+        assert reply.finished(FinishReason.LENGTH) == finished(list(engine.stream(say(text), one)))
     assert [len(rounds) for _, rounds in joint] == sorted((len(rounds) for _, rounds in joint), reverse=True)
     assert len(joint[0][1]) == len(texts)
-    if k == 3:
-        assert any(round_.num_drafted for _, rounds in joint for round_ in rounds)
+    assert k != 3 or any(round_.num_drafted for _, rounds in joint for round_ in rounds)
 
 
-def test_users_share_one_pass_a_round(engine: Engine) -> None:
-    assert engine._served_pair is not None
-    network = engine._served_pair.model.network
-    lane = [
-        ReplyContext(
-            engine._served_pair.model, KVCache(), engine._served_pair.pair.target.tokenizer, None, lambda: False
-        )
-        for _ in range(5)
-    ]
-    params = DecodingParams(SamplingParams(seed=1), "none", 0, max_new_tokens=9)
-    replies = [Reply(engine.encode(say(f"user {i}")), params, one) for i, one in enumerate(lane)]
-    for reply in replies:
-        list(reply.prefill())
-    network.rows.clear()  # type: ignore[attr-defined]
-    rounds = list(play_joint_rounds(engine._served_pair.model, replies))
-    assert network.rows == [5] * 8 == [5] * len(rounds)  # type: ignore[attr-defined]
+@pytest.mark.model
+def test_the_default_model_says_to_each_of_eight_users_what_it_says_to_one(real_engine: Engine) -> None:
+    if not real_engine.facts().exact:
+        pytest.skip("this machine's kernel is not proven exact")
+    params = DecodingParams(SamplingParams(seed=0), "both", 3, max_new_tokens=24, probe_every=0)
+    replies = begun(real_engine, users(8), [params] * 8)
+    for _ in play_joint_rounds(real_engine._served_pair.model, replies):
+        pass
+    for reply, text in zip(replies, users(8), strict=True):
+        alone = finished(list(real_engine.stream(say(text), params)))
+        assert reply.finished(FinishReason.LENGTH).token_ids == alone.token_ids
 
 
-# -- the experiments -------------------------------------------------------------------------------------------------
+# -- the experiments
+
+MORE = {
+    ExperimentName.LENGTH: {"ttft_plain", "ttft_spec", "plain_s", "spec_s", "decode_speedup", "tokens"},
+    ExperimentName.K: {"alpha", "tau", "drafted"},
+    ExperimentName.TEMPERATURE: {"speedup", "tau"},
+    ExperimentName.TEXT: {"alpha", "tau", "plain_tok_s", "spec_tok_s", "request_speedup", "tokens"},
+    ExperimentName.RATE: {"per_user", "alpha", "tau", "k"},
+    ExperimentName.ROWS: {"compute_ms", "least_ms", "floor_ms"},
+}
+"""What a point says besides, at most."""
 
 
 @pytest.mark.parametrize("name", list(ExperimentName))
@@ -146,40 +152,23 @@ def test_each_experiment_measures_all_its_series_everywhere(engine: Engine, name
         assert point.low is None or (point.low <= point.y <= point.high)  # type: ignore[operator]
     assert dict(result.machine)["target"] == "fake" and dict(result.settings)["drafter"] == "both"
     assert spec.seconds is not None and spec.seconds > 0
+    extras = [dict(point.extra).keys() for point in result.points if point.series not in (PLAIN, PREDICTED)]
+    assert set().union(*extras) | {"floor_ms"} == MORE[name] | {"floor_ms"}
 
 
-def test_what_the_points_tell_besides(engine: Engine) -> None:
-    for name, more in {
-        ExperimentName.LENGTH: {"ttft_plain", "ttft_spec", "plain_s", "spec_s", "decode_speedup", "tokens"},
-        ExperimentName.K: {"alpha", "tau", "drafted"},
-        ExperimentName.TEMPERATURE: {"speedup", "tau"},
-        ExperimentName.TEXT: {"alpha", "tau", "plain_tok_s", "spec_tok_s", "request_speedup", "tokens"},
-        ExperimentName.RATE: {"per_user", "alpha", "tau", "k"},
-        ExperimentName.ROWS: {"compute_ms", "least_ms"},
-    }.items():
-        _, result = run(engine, name)
-        told = [dict(point.extra) for point in result.points if point.series not in (PLAIN, PREDICTED)]
-        assert any(told_of.keys() >= more for told_of in told) or name is ExperimentName.ROWS
-        assert all(told_of.keys() <= more | {"floor_ms"} for told_of in told)
-
-
-def test_the_length_of_replies_is_the_one_asked_for(engine: Engine) -> None:
+def test_what_was_asked_for_is_what_is_measured(engine: Engine) -> None:
     _, result = run(engine, ExperimentName.LENGTH)
     assert [(point.x, dict(point.extra)["tokens"]) for point in result.points] == [(1, 1), (20, 20)]
     short, long = result.points
     assert short.n == 3 * long.n  # two prompts; short ones more often
     assert "decode_speedup" not in dict(short.extra)  # one token: nothing was decoded
 
-
-def test_k_is_the_one_asked_for(engine: Engine) -> None:
     _, result = run(engine, ExperimentName.K, drafter="head")
     for point in result.points:
         if point.series != PREDICTED:
-            assert dict(point.extra)["drafted"] <= point.x and dict(point.extra)["tau"] <= point.x + 1
-            assert dict(point.extra)["drafted"] > point.x - 1  # all but the last round
+            extra = dict(point.extra)
+            assert point.x - 1 < extra["drafted"] <= point.x and extra["tau"] <= point.x + 1  # all but the last round
 
-
-def test_plain_users_draft_nothing_and_fixed_ones_k(engine: Engine) -> None:
     _, result = run(engine, ExperimentName.RATE, drafter="head")
     ks = {(point.series, point.x): dict(point.extra)["k"] for point in result.points}
     assert ks[PLAIN, 1] == ks[PLAIN, 3] == 0 and 2.5 < ks[SPECULATIVE, 3] <= 3.0
@@ -187,13 +176,10 @@ def test_plain_users_draft_nothing_and_fixed_ones_k(engine: Engine) -> None:
     for point in result.points:
         assert dict(point.extra)["per_user"] == pytest.approx(point.y / point.x)
 
-
-@pytest.mark.parametrize("name", [ExperimentName.K, ExperimentName.TEXT])
-def test_ones_own_prompts_are_a_series_of_their_own(engine: Engine, name: ExperimentName) -> None:
-    _, result = run(engine, name, prompts=["hello", "a"], xs=())
-    assert {point.series for point in result.points} - {PREDICTED} == {OWN}
-    if name is ExperimentName.TEXT:
-        assert [point.x for point in result.points] == [0.0]
+    for name in (ExperimentName.K, ExperimentName.TEXT):
+        _, result = run(engine, name, prompts=["hello", "a"], xs=())
+        assert {point.series for point in result.points} - {PREDICTED} == {OWN}
+    assert [point.x for point in result.points] == [0.0]
 
 
 def test_fewer_users_where_memory_is_short(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +189,7 @@ def test_fewer_users_where_memory_is_short(engine: Engine, monkeypatch: pytest.M
     assert "memory for 1" in dict(result.settings)["cut"]
 
 
-# -- beside others, and how it ends ----------------------------------------------------------------------------------
+# -- beside others, and how it ends
 
 
 def test_a_reply_goes_on_between_the_measurements_and_is_told_of(engine: Engine) -> None:
@@ -275,41 +261,33 @@ def test_a_model_that_breaks_fails_the_experiment_with_a_sentence_and_the_engine
     assert finished(list(engine.stream(say("a"), DecodingParams(max_new_tokens=3)))).reason is FinishReason.LENGTH
 
 
-def test_nothing_of_an_experiment_stays_in_the_pool(engine: Engine) -> None:
+REFUSED = (
+    (ExperimentName.K, {"xs": [0]}, "xs"),
+    (ExperimentName.K, {"xs": [1.5]}, "xs"),
+    (ExperimentName.RATE, {"xs": [65]}, "xs"),
+    (ExperimentName.ROWS, {"xs": [257]}, "xs"),
+    (ExperimentName.LENGTH, {"xs": [100_000]}, "xs"),
+    (ExperimentName.TEXT, {"xs": [len(TextKind)]}, "xs"),
+    (ExperimentName.TEMPERATURE, {"xs": [float("nan")]}, "xs"),
+    (ExperimentName.K, {"repeats": 0}, "repeats"),
+    (ExperimentName.K, {"drafter": "none"}, "drafter"),
+    (ExperimentName.ROWS, {"drafter": "psychic"}, "drafter"),
+)
+
+
+def test_what_cannot_be_measured_is_refused_and_nothing_stays_in_the_pool(engine: Engine) -> None:
     before = engine._served_pair.pool.nbytes
+    for name, request, field in REFUSED:
+        with pytest.raises(InvalidParams, match=r"\.$") as refusal:
+            LoadLab(engine).experiment(name, **request)
+        assert refusal.value.field == field, (name, request)
+    with pytest.raises(ContextFull):
+        LoadLab(engine).experiment(ExperimentName.K, prompts=["x" * 10_000])
     run(engine, ExperimentName.RATE)
     assert engine._served_pair.pool.nbytes == before
 
 
-@pytest.mark.parametrize(
-    ("name", "asked", "field"),
-    [
-        (ExperimentName.K, {"xs": [0]}, "xs"),
-        (ExperimentName.K, {"xs": [1.5]}, "xs"),
-        (ExperimentName.RATE, {"xs": [65]}, "xs"),
-        (ExperimentName.ROWS, {"xs": [257]}, "xs"),
-        (ExperimentName.LENGTH, {"xs": [100_000]}, "xs"),
-        (ExperimentName.TEXT, {"xs": [len(TextKind)]}, "xs"),
-        (ExperimentName.TEMPERATURE, {"xs": [float("nan")]}, "xs"),
-        (ExperimentName.K, {"repeats": 0}, "repeats"),
-        (ExperimentName.K, {"drafter": "none"}, "drafter"),
-        (ExperimentName.ROWS, {"drafter": "psychic"}, "drafter"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(
-    engine: Engine, name: ExperimentName, asked: dict[str, Any], field: str
-) -> None:
-    with pytest.raises(InvalidParams) as refused:
-        LoadLab(engine).experiment(name, **asked)
-    assert refused.value.field == field and str(refused.value).endswith(".")
-
-
-def test_prompts_that_are_too_long_are_refused(engine: Engine) -> None:
-    with pytest.raises(ContextFull):
-        LoadLab(engine).experiment(ExperimentName.K, prompts=["x" * 10_000])
-
-
-# -- pure parts ------------------------------------------------------------------------------------------------------
+# -- pure parts
 
 
 class Counted:
@@ -405,37 +383,49 @@ def test_nobody_measures_before_the_model_is_there() -> None:
     assert engine.wait_ready(60).state is State.FAILED
 
 
-# -- the real model --------------------------------------------------------------------------------------------------
+# -- the arithmetic against what it stands for: every way in which the drafts of a round may fall
+
+ALPHA = st.floats(0.0, 1.0)
 
 
-@pytest.mark.model
-@pytest.mark.parametrize("k", [0, 3])
-def test_the_default_model_says_to_each_of_eight_users_what_it_says_to_one(k: int) -> None:
-    engine = Engine(EngineConfig())
-    engine.wait_ready(600)
-    if not engine.facts().exact:
-        engine.close()
-        pytest.skip("this machine's kernel is not proven exact")
-    assert engine._served_pair is not None
-    params = DecodingParams(SamplingParams(seed=0), "both", k, max_new_tokens=24, probe_every=0)
-    replies = []
-    for text in users(8):
-        drafter = engine._served_pair.drafter("both", lambda _: KVCache()) if k else None
-        cache = KVCache(drafter.feature_layers if drafter else ())
-        lane = ReplyContext(
-            engine._served_pair.model,
-            cache,
-            engine._served_pair.pair.target.tokenizer,
-            drafter,
-            lambda: False,
-            engine._served_pair.profile,
-        )
-        replies.append(Reply(engine.encode([Message("user", text)]), params, lane))
-        list(replies[-1].prefill())
-    for _ in play_joint_rounds(engine._served_pair.model, replies):
-        pass
-    for reply, text in zip(replies, users(8), strict=True):
-        assert (
-            reply.finished(FinishReason.LENGTH).token_ids == finished(list(engine.stream(say(text), params))).token_ids
-        )
-    engine.close()
+@given(ALPHA, st.integers(0, 8))
+def test_expected_tokens_are_the_mean_over_all_ways_in_which_the_drafts_may_fall(alpha: float, k: int) -> None:
+    total = 0.0
+    for fates in itertools.product([True, False], repeat=k):
+        chance = math.prod(alpha if stands else 1.0 - alpha for stands in fates)
+        accepted = next((i for i, stands in enumerate(fates) if not stands), k)
+        total += chance * (accepted + 1)
+    assert expected_tokens(alpha, k) == pytest.approx(total)
+
+
+@given(ALPHA, st.integers(1, 16), st.floats(0.0, 2.0), st.floats(1e-4, 10.0))
+def test_with_a_pass_that_costs_the_same_for_any_rows_both_formulas_agree(
+    alpha: float, k: int, c: float, plain_s: float
+) -> None:
+    rounds_s = [plain_s * (1 + n * c) for n in range(k + 1)]
+    assert speedup_from_costs(alpha, rounds_s) == pytest.approx(speedup(alpha, k, c))
+
+
+@given(ALPHA, st.floats(0.0, 2.0))
+def test_the_best_k_is_the_best_and_some_pays_only_where_one_draft_does(alpha: float, c: float) -> None:
+    best = best_k(alpha, c, 12)
+    assert all(speedup(alpha, best, c) >= speedup(alpha, k, c) for k in range(13))
+    assert (best == 0) == (speedup(alpha, 1, c) <= 1.0)
+
+
+def test_the_papers_examples() -> None:
+    assert expected_tokens(0.8, 5) == pytest.approx(3.69, abs=0.005)  # table 1: alpha 0.8, gamma 5
+    assert speedup(0.6, 2, 0.0) == pytest.approx(1.96)
+    assert expected_tokens(1.0, 4) == 5.0
+    assert expected_tokens(0.0, 4) == 1.0
+
+
+def test_what_is_no_chance_no_number_of_drafts_or_no_time_is_refused() -> None:
+    for alpha, k in ((-0.1, 1), (1.1, 1), (0.5, -1), (math.nan, 1)):
+        with pytest.raises(ValueError, match="must"):
+            expected_tokens(alpha, k)
+    for times in ([], [0.0, 1.0]):
+        with pytest.raises(ValueError, match="time"):
+            speedup_from_costs(0.5, times)
+    with pytest.raises(ValueError, match="c must"):
+        speedup(0.5, 1, -1.0)
