@@ -88,10 +88,6 @@ def test_hidden_states_of_every_token_are_kept_the_last_included() -> None:
         np.testing.assert_array_equal(spoken.states, wanted.numpy())
 
 
-def test_without_layers_there_are_no_states() -> None:
-    assert [spoken.states for spoken in played([single([1, 2])])] == [None]
-
-
 def test_a_talk_goes_on_with_what_was_said_and_only_kept_turns_come_out() -> None:
     heard: list[list[int]] = []
 
@@ -126,26 +122,11 @@ def test_lanes_are_refilled_at_once_and_never_more_than_there_are() -> None:
     assert len(network.rows) < 1.5 * least + 20
 
 
-def test_talks_with_nothing_to_say_are_passed_over() -> None:
-    def silent() -> DialogueTurns:
-        return
-        yield
-
-    assert len(played([silent(), single([1, 2]), silent(), silent(), single([3])], batch=1)) == 2
-
-
 def test_a_reply_ends_at_its_limit_and_at_the_end_of_the_context() -> None:
     found = played([single(ids, limit=6) for ids in PROMPTS])
     assert all(s.dialogue.reply_len == 6 or s.dialogue.ids[-1] == STOP for s in found)
     assert any(s.dialogue.reply_len == 6 for s in found)
     assert all(len(s.dialogue.ids) <= 9 for s in played([single([1, 2, 3], limit=50)], context=9))
-
-
-def test_a_warm_talk_draws_and_says_its_temperature() -> None:
-    params = SamplingParams(temperature=0.8, top_p=0.95)
-    found = played([single([1, 2], 30, params) for _ in range(12)])
-    assert len({s.dialogue.ids for s in found}) > 6
-    assert {s.dialogue.temperature for s in found} == {0.8}
 
 
 @given(st.lists(st.integers(0, 9), max_size=30), st.lists(st.integers(0, 9), min_size=1, max_size=LONGEST_PERIOD))

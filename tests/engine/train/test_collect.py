@@ -4,7 +4,7 @@ running."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,10 +17,12 @@ from engine.networks.attention import Span, keep_features
 from engine.networks.model import Model
 from engine.train import collect as module
 from engine.train.__main__ import main
-from engine.train.collect import TEMPERATURES, collect, trim
+from engine.train.collect import TEMPERATURES, collect
 from engine.train.dialogues import Dialogue, read_dialogues
 from engine.train.features import FeatureStore
 from tests.fakes import FakeLoaded, FakeNetwork, byte_tokenizer, hashed_logits
+
+pytestmark = pytest.mark.slow
 
 TOKENIZER = byte_tokenizer()
 STOP = 256
@@ -95,14 +97,6 @@ def test_second_turns_come_behind_the_first_reply(tmp_path: Path) -> None:
         assert any(second.startswith(f"{prompt}{reply}\n<user>") for prompt, reply in found)
 
 
-def test_invented_turns_are_the_targets_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "INVENTED", 1.0)
-    collected(out := tmp_path / "out.jsonl", 500)
-    for prompt, _ in map(texts, read_dialogues(out)):
-        users = [part.split("\n")[0] for part in prompt.split("<user>")[1:]]
-        assert all(user.isalpha() and user.islower() for user in users)
-
-
 def test_hidden_states_are_kept_in_the_same_order(tmp_path: Path) -> None:
     out, folder = tmp_path / "out.jsonl", tmp_path / "features"
     collected(out, 600, store=FeatureStore(folder, "fake", (0, 2), HIDDEN))
@@ -129,24 +123,6 @@ def test_started_again_it_goes_on_with_new_prompts(tmp_path: Path) -> None:
     assert out.read_text() == content, "the goal was reached: nothing more to do"
 
 
-def test_the_same_seed_collects_the_same_and_another_does_not(tmp_path: Path) -> None:
-    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        collected(tmp_path / name, 400, seed=seed)
-    a, b, c = ((tmp_path / name).read_text() for name in "abc")
-    assert a == b != c
-
-
-def test_a_line_cut_short_is_dropped_before_more_is_written(tmp_path: Path) -> None:
-    collected(out := tmp_path / "out.jsonl", 400)
-    whole = out.read_text()
-    out.write_text(whole + '{"prompt_len":3,"temperature":0.0,"ids":[1,2')
-    trim(out)
-    assert out.read_text() == whole
-    collected(out, 800)
-    assert all(json.loads(line)["ids"] for line in out.read_text().splitlines())
-    assert out.read_text().startswith(whole)
-
-
 def test_an_interrupt_costs_only_what_was_running(tmp_path: Path) -> None:
     out, folder = tmp_path / "out.jsonl", tmp_path / "features"
     said: list[str] = []
@@ -163,78 +139,32 @@ def test_an_interrupt_costs_only_what_was_running(tmp_path: Path) -> None:
     assert list(read_dialogues(out))[: len(found)] == found
 
 
-def test_progress_says_what_there_is_and_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REPORT_S", 0.0)
-    said = collected(tmp_path / "out.jsonl", 600)
-    assert "dialogues" in said[0] and "of 600 reply tokens" in said[0] and "tokens/s" in said[0] and "left" in said[0]
-    assert said[-1].startswith("done: ")
-
-
-def test_prompts_that_leave_no_room_for_a_reply_are_passed_over(tmp_path: Path) -> None:
-    context = module.REPLY_TOKENS + 200
-    collect(Model(Network(), context), TOKENIZER, out := tmp_path / "o", tokens=400, batch=4, seed=0, report=print)
-    assert all(d.prompt_len <= 200 for d in read_dialogues(out))
-
-
-@pytest.fixture
-def fake_load(monkeypatch: pytest.MonkeyPatch) -> Callable[[Network], None]:
-    def use(network: Network) -> None:
-        monkeypatch.setattr(module, "load", lambda *args, **named: FakeLoaded(network, TOKENIZER, context_len=8192))
-
-    return use
-
-
-def test_the_command_line(
-    tmp_path: Path, fake_load: Callable[[Network], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake_load(Network())
-    folder, passages = tmp_path / "features", tmp_path / "texts.txt"
-    passages.write_text("A quagga is an animal. Nobody has seen one for a long time, and nobody will again. " * 20)
-    out = tmp_path / "new" / "out.jsonl"
-    command = ["collect", "--out", str(out), "--tokens", "300", "--batch", "4", "--passages", str(passages)]
-    assert main([*command, "--features", str(folder), "--layers", "0"]) == 0
-    assert "passages" in (told := capsys.readouterr().err) and "done: " in told
-    assert len(FeatureStore(folder, "embedded", (0, 2), HIDDEN).entries) == len(list(read_dialogues(out)))
-
-
-def test_an_interrupted_command_says_so(
-    tmp_path: Path, fake_load: Callable[[Network], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake_load(Network(interrupted_at=20))
-    assert main(["collect", "--out", str(tmp_path / "out.jsonl")]) == 130
-    told = capsys.readouterr().err
-    assert "stopped: " in told and "interrupted" in told and "Traceback" not in told
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--out", "x.jsonl.gz"], "name a .jsonl file"),
-        (["--out", "."], "name another file with --out"),
-        (["--out", "x.jsonl", "--passages", "nowhere.txt"], "nowhere.txt cannot be read"),
-    ],
-)
-def test_what_cannot_work_is_one_sentence(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["collect", *arguments]) == 1
-    told = capsys.readouterr().err
-    assert message in told and told.startswith("train: ")
-
-
-@pytest.mark.parametrize("arguments", [["--tokens", "0"], ["--layers", "early"], ["--batch", "many"]])
-def test_options_are_checked(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["collect", "--out", "x.jsonl", *arguments])
-    assert arguments[0] in capsys.readouterr().err
-
-
 def test_the_opening_ends_where_the_users_turn_begins() -> None:
     said = [Message("user", "Hello"), Message("assistant", "Hi.")]
     assert bytes(module._ids_before_user_text(TOKENIZER, [])) == b"<user>"
     assert bytes(module._ids_before_user_text(TOKENIZER, said)) == b"<user>Hello\n<assistant>Hi.\n<user>"
+
+
+def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    network = Network()
+    monkeypatch.setattr(module, "load", lambda *args, **named: FakeLoaded(network, TOKENIZER, context_len=8192))
+    folder, passages, out = tmp_path / "features", tmp_path / "texts.txt", tmp_path / "new" / "out.jsonl"
+    passages.write_text("A quagga is an animal. Nobody has seen one for a long time, and nobody will again. " * 20)
+    command = ["collect", "--out", str(out), "--tokens", "300", "--batch", "4", "--passages", str(passages)]
+    assert main([*command, "--features", str(folder), "--layers", "0"]) == 0
+    assert "done: " in capsys.readouterr().err
+    assert len(FeatureStore(folder, "embedded", (0, 2), HIDDEN).entries) == len(list(read_dialogues(out)))
+    with out.open("a") as file:
+        file.write('{"prompt_len":3,"temperature":0.0,"ids":[1,2')
+    network.interrupted_at = len(network.rows) + 20
+    assert main([*command, "--tokens", "3000"]) == 130, "a line cut short is dropped before more is written"
+    assert all(json.loads(line)["ids"] for line in out.read_text().splitlines())
+    words = capsys.readouterr().err
+    assert "stopped: " in words and "interrupted" in words and "Traceback" not in words
+    for arguments, message in (
+        (["--out", "x.jsonl.gz"], "name a .jsonl file"),
+        (["--out", str(tmp_path)], "name another file with --out"),
+        (["--out", "x.jsonl", "--passages", "nowhere.txt"], "nowhere.txt cannot be read"),
+    ):
+        assert main(["collect", *arguments]) == 1
+        assert message in capsys.readouterr().err

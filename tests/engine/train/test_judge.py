@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.train.judge import RANKS, STEPS, ReplyScore, best_tree, chain_acceptance, ranks, table, tokens_of_chain
+from engine.train.judge import RANKS, STEPS, best_tree, chain_acceptance, ranks, tokens_of_chain
 from engine.train.network import ChainStep
 
 ROWS = st.lists(st.lists(st.integers(-1, RANKS), min_size=STEPS, max_size=STEPS), min_size=1, max_size=40)
@@ -49,11 +49,3 @@ def test_a_tree_is_whole_and_no_worse_than_the_chain(rows: list[list[int]], draf
             path = (*path, rank)
         walked += 1 + len(path)
     assert tokens == pytest.approx(walked / len(rows))
-
-
-def test_the_table_has_each_category_and_all_of_them() -> None:
-    one = ReplyScore("qa", HAND, np.array([0.5, 0.7]), 0.9)
-    lines = table([one, ReplyScore("rag", HAND[:2], np.array([0.1]), 0.8)])
-    assert [line.split()[0] for line in lines[1:4]] == ["qa", "rag", "overall"]
-    assert "0.600" in lines[1] and "0.900" in lines[1] and lines[3].split()[1] == "7"
-    assert lines[5].split() == ["1", "1.714", "1.714", "1"]

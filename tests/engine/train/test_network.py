@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.drafters.head import HeadDrafter
 from engine.heads.eagle3 import HeadConfig
 from engine.networks.kv_cache import KVCache
 from engine.train.network import ChainStep, Example, Trainee, loss
@@ -17,13 +16,10 @@ from tests.engine.tiny_heads import (
     HIDDEN,
     VARIANTS,
     VOCAB,
-    draft_ids,
     embedding,
     features_of,
     head_config,
-    proposed,
     random_weights,
-    raw_rows,
     slowly,
     torch_head,
 )  # fmt: skip
@@ -76,18 +72,6 @@ def test_chains_that_begin_at_some_entries_are_the_same_ones() -> None:
             close(getattr(one, name).float(), getattr(all_of_them, name)[[1, 4]].float())
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_drafter_computes_the_chains_of_what_it_drafts(variant: str) -> None:
-    """The drafter's own chain, drawn from its own rows, found among those of the text that it makes."""
-    config, ids = head_config(**VARIANTS[variant]), some_ids(12)
-    proposal = proposed(HeadDrafter(torch_head(config), KVCache(), VOCAB), ids, STEPS)
-    whole = [*ids, *proposal.token_ids]
-    steps = trainee(config).chains([an_example(whole, len(ids) - 2)], STEPS)
-    found = raw_rows(proposal)[:, draft_ids()]
-    for j, step in enumerate(steps):
-        close(step.logits[0], found[j])
-
-
 def test_an_entry_kept_from_a_draft_step_shows() -> None:
     """Negative control: the ids agree, and yet an entry that the head made from its own output is another one."""
     config, ids = head_config(), some_ids(13)
@@ -128,20 +112,6 @@ def test_the_chains_that_go_on_are_drawn_by_the_dice_alone() -> None:
     for j in (1, 2):
         close(a[j].logits, whole[j].logits[kept])
         assert torch.equal(a[j].actual, whole[j].actual[kept]) and torch.equal(a[j].valid, whole[j].valid[kept])
-
-
-def test_a_dialogue_none_of_whose_chains_goes_on_is_no_harm() -> None:
-    """As happens now and then to a short reply."""
-    config = head_config()
-    made = trainee(config)
-    made.weights["fc.weight"].requires_grad_()
-    for later in (0.0, 0.3):
-        for seed in range(4):
-            examples = [an_example(some_ids(5), 2), an_example(some_ids(20, 1), 2)]
-            value = loss(made.chains(examples, STEPS, later, torch.Generator().manual_seed(seed)), 0.8)
-            value.backward()
-            assert made.weights["fc.weight"].grad is not None
-            assert bool(torch.isfinite(value)) and bool(made.weights["fc.weight"].grad.isfinite().all())
 
 
 def test_the_loss_is_the_cross_entropy_of_valid_chains() -> None:

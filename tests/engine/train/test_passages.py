@@ -10,15 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import EngineError
 from engine.train.prompts.passages import (
     LEAST_WORDS,
     MOST_WORDS,
     OWN_REPLIES,
-    Passage,
     Pool,
     cut,
-    guess_language,
     read_passages,
 )
 
@@ -42,11 +39,6 @@ def test_passages_are_of_a_fitting_size_and_in_order(lengths: list[int]) -> None
     assert places == sorted(set(places))
 
 
-def test_a_long_text_is_used_almost_whole() -> None:
-    text = numbered([30] * 200)
-    assert sum(len(passage.split()) for passage in cut(text)) > 0.95 * 6000
-
-
 def test_a_file_says_its_language_by_its_name_or_by_its_words(tmp_path: Path) -> None:
     (tmp_path / "a.de.txt").write_text(" ".join([TEXT] * 5))
     (tmp_path / "b.txt").write_text(" ".join([GERMAN] * 5), encoding="utf-8")
@@ -55,21 +47,6 @@ def test_a_file_says_its_language_by_its_name_or_by_its_words(tmp_path: Path) ->
     found = read_passages([tmp_path])
     assert [passage.language for passage in found] == ["de", "de", "en"]
     assert read_passages([tmp_path / "c.txt"]) == found[2:]
-
-
-def test_languages_are_told_apart_by_frequent_words() -> None:
-    assert guess_language(TEXT) == "en" and guess_language(GERMAN) == "de"
-    assert guess_language("Le chat est dans la maison et les enfants sont sur le toit.") == "fr"
-    assert guess_language("El gato está en la casa y los niños no se van con el perro.") == "es"
-    assert guess_language("") == "en"
-
-
-def test_what_is_no_text_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"missing\.txt cannot be read"):
-        read_passages([tmp_path / "missing.txt"])
-    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(EngineError, match=r"name text files in UTF-8"):
-        read_passages([tmp_path / "bytes.txt"])
 
 
 def reply(n: int) -> str:
@@ -93,18 +70,3 @@ def test_replies_that_are_no_prose_stay_out(text: str) -> None:
     pool = Pool()
     pool.add_reply(text)
     assert pool.pick(random.Random(0)) is None
-
-
-def test_neighbours_of_a_file_stand_side_by_side() -> None:
-    given_ones = [Passage(str(n)) for n in range(50)]
-    rng = random.Random(0)
-    for _ in range(20):
-        numbers = [int(passage.text) for passage in Pool(given_ones).neighbours(rng, 3)]
-        assert numbers == list(range(numbers[0], numbers[0] + 3))
-    assert Pool().neighbours(rng, 3) == []
-
-
-def test_sentences_are_cut_at_their_marks() -> None:
-    assert Passage('He came. "Why?" she said. It cost 3.5 euros.\nNo one knew!').sentences == [
-        "He came.", '"Why?" she said.', "It cost 3.5 euros.", "No one knew!",
-    ]  # fmt: skip
