@@ -8,11 +8,11 @@ import pytest
 
 from engine.bench.drafts import acceptance, auto_speedups, draft_figures, draft_table
 from engine.bench.pairs import report_of, run_pairs
-from engine.bench.random_drafter import PROMISING, RandomDrafter, RandomDraftsEngine
+from engine.bench.random_drafter import RandomDrafter, RandomDraftsEngine
 from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, EngineConfig, Rule, SamplingParams
 from engine.drafters.ngram import NgramDrafter
-from engine.drafters.protocol import DraftContext, DraftOption
+from engine.drafters.protocol import DraftContext
 from engine.events import KReason, Outcome, Round, RoundKind, Source, Token, TokenDecision
 from engine.rng import KeyedRng
 from engine.serving.load_pair import ModelPair
@@ -107,32 +107,6 @@ def test_a_useless_drafter_keeps_offers_and_counts_and_replaces_tokens() -> None
     )
     other = useless.propose(option, DraftContext([*text, 8], 3, None, GREEDY, RNG), 4)
     assert not set(other.token_ids) & set(made.token_ids), "other places, other guesses"
-
-
-def test_a_useless_drafter_always_promises_something() -> None:
-    useless = RandomDrafter(NgramDrafter(), 300, seed=1)
-    assert useless.options([1, 2, 3]) == (PROMISING,)
-    assert len(useless.propose(PROMISING, DraftContext([1, 2, 3], 1, None, GREEDY, RNG), 5).token_ids) == 5
-
-
-class Hesitant(NgramDrafter):
-    """Stops when it is told to, and says how sure it is."""
-
-    def propose(self, option, context, k, should_continue=lambda _: True):  # type: ignore[no-untyped-def]
-        from engine.drafters.protocol import Proposal
-
-        confidences: tuple[float, ...] = ()
-        while len(confidences) < k and (not confidences or should_continue(confidences)):
-            confidences += (0.9,)
-        return Proposal((7,) * len(confidences), confidences=confidences)
-
-
-def test_a_useless_drafter_stops_where_the_real_one_stops_and_is_as_sure() -> None:
-    useless = RandomDrafter(Hesitant(), 300, seed=1)
-    made = useless.propose(
-        DraftOption("head", "head"), DraftContext([1, 2], 1, None, GREEDY, RNG), 9, lambda sure: len(sure) < 3
-    )
-    assert len(made.token_ids) == 3 and made.confidences == (0.9, 0.9, 0.9)
 
 
 @pytest.fixture

@@ -42,22 +42,6 @@ def test_it_runs_all_experiments_and_writes_what_the_page_reads(
     assert "1/" in printed.err and "left" in printed.err
 
 
-def test_only_some_and_the_drafter_that_was_asked_for(engine: FakeEngine) -> None:
-    assert bench.main(["load", "--only", "rows", "k", "--drafter", "ngram"]) == 0
-    assert [(asked.name, asked.drafter) for asked in engine.experimented] == [
-        (ExperimentName.ROWS, "ngram"),
-        (ExperimentName.K, "ngram"),
-    ]
-
-
-def test_what_fails_is_told_in_a_sentence(engine: FakeEngine, capsys: pytest.CaptureFixture[str]) -> None:
-    engine.experiment_fails = "The model broke: try again."
-    assert bench.main(["load", "--only", "k"]) == 1
-    assert "The model broke: try again." in capsys.readouterr().err
-    assert bench.main(["load", "--drafter", "useless"]) == 1
-    assert "useless" in capsys.readouterr().err
-
-
 def rate(*ratios: float) -> list[Point]:
     """Users 1, 2, 4 ... with these speed-ups."""
     return [
@@ -75,18 +59,15 @@ def test_the_crossover_lies_where_the_lines_meet() -> None:
         crossover([])
 
 
-@pytest.mark.parametrize(
-    ("ratios", "words"),
-    [((1.5, 1.25, 0.75), "at about 3.0 users"), ((1.5, 1.2), "still pays with 2"), ((0.9, 0.8), "does not pay")],
-)
-def test_the_conclusion_follows_the_points(ratios: tuple[float, ...], words: str) -> None:
-    result = replace(measured(ExperimentName.RATE), points=tuple(rate(*ratios)))
-    assert words in conclusion(result) and f"{ratios[-1]:.2f} times with" in conclusion(result)
-
-
-@pytest.mark.parametrize("name", list(ExperimentName))
-def test_too_few_points_conclude_nothing_and_break_nothing(name: ExperimentName) -> None:
-    assert "Too little" in conclusion(replace(measured(name), points=()))
-    whole = measured(name)
-    for count in range(1, len(whole.points)):
-        assert conclusion(replace(whole, points=whole.points[:count]))
+def test_the_conclusion_follows_the_points_and_too_few_conclude_nothing() -> None:
+    for ratios, words in (
+        ((1.5, 1.25, 0.75), "at about 3.0 users"),
+        ((1.5, 1.2), "still pays with 2"),
+        ((0.9, 0.8), "does not pay"),
+    ):
+        result = replace(measured(ExperimentName.RATE), points=tuple(rate(*ratios)))
+        assert words in conclusion(result) and f"{ratios[-1]:.2f} times with" in conclusion(result)
+    for name in ExperimentName:
+        whole = measured(name)
+        assert "Too little" in conclusion(replace(whole, points=()))
+        assert all(conclusion(replace(whole, points=whole.points[:count])) for count in range(1, len(whole.points)))

@@ -20,13 +20,14 @@ from engine.bench.pairs import BenchReply, reply_of
 from engine.bench.race import COLUMNS, Trio, figures, report_of, run_trios, table
 from engine.cli.prompts import CATEGORIES, BenchPrompt
 from engine.config import DecodingParams, Message, SamplingParams
-from engine.errors import EngineError
-from engine.events import Finished, FinishReason, Round
+from engine.events import Round
 from engine.serving.engine import Engine
 from engine.serving.race import Race
 from engine.serving.stream import Stream
 from tests.fake_engine import Script, play
 from tests.fakes import fake_engine, hashed_logits
+
+pytestmark = pytest.mark.slow
 
 ANY = hashed_logits(257, seed=21)
 PARAMS = DecodingParams(SamplingParams(seed=3), "ngram", 3, max_new_tokens=20)
@@ -87,14 +88,6 @@ def test_a_report_has_geometric_means_and_counts_what_is_near() -> None:
     assert "within 10 % on 2" in table(report) and "geometric mean" in table(report)
 
 
-def test_a_reply_of_one_token_leaves_nothing_to_time_and_no_mean_to_spoil() -> None:
-    short = reply_of(play(Script(), replace(PARAMS, max_new_tokens=1)))
-    lone = Trio(BenchPrompt("qa", "p"), (short, short), (short, short))
-    assert set(figures(lone).values()) == {None}
-    assert report_of([lone, trio()])["overall"]["prompts"] == 1 and "-" in table(report_of([lone]))
-    assert report_of([])["overall"]["race_speedup"] is None and table(report_of([]))
-
-
 def test_each_prompt_is_raced_and_played_alone_and_the_order_changes(engine: Engine) -> None:
     asked: list[tuple[str, str | int | None]] = []
     stream, raced = engine.stream, engine.race
@@ -132,37 +125,3 @@ def test_the_command_writes_what_it_shows(engine: Engine, tmp_path: Path, capsys
     assert report["overall"]["prompts"] == len(report["prompts"]) == 3 and set(COLUMNS) < set(report["overall"])
     assert report["settings"]["k"] == 3 and report["settings"]["drafter"] == "ngram"
     assert "left out" in shown.err and "geometric mean" in shown.out
-
-
-def test_ctrl_c_leaves_the_figures_of_what_was_done(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    raced = engine.race
-
-    def interrupted(messages: list[Message], params: DecodingParams, conversation: str = "") -> Race:
-        if messages[-1].content == "c":
-            raise KeyboardInterrupt
-        return raced(messages, params, conversation)
-
-    monkeypatch.setattr(engine, "race", interrupted)
-    out = tmp_path / "out.json"
-    options = ["--max-new-tokens", "12", "--json", str(out)]
-    assert bench.main(["race", "--prompts", prompt_file(tmp_path, ["a", "b", "c", "d"]), *options]) == bench.INTERRUPTED
-    report = json.loads(out.read_text())
-    assert report["partial"] is True and len(report["prompts"]) == 2
-
-
-def test_a_lane_that_breaks_ends_the_benchmark_with_a_sentence(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Race()
-    for stream in (broken.plain, broken.speculative):
-        stream.put(Finished(FinishReason.ERROR, "", (), "It broke."))
-    monkeypatch.setattr(engine, "race", lambda *_: broken)
-    with pytest.raises(EngineError, match="It broke"):
-        race.race(engine, BenchPrompt("qa", "p"), PARAMS)
-
-
-def test_nobody_to_draft_is_said_at_once(engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = prompt_file(tmp_path, ["a"])
-    for more in (["--k", "0"], ["--drafter", "none"]):
-        assert bench.main(["race", "--prompts", path, "--max-new-tokens", "12", *more]) == 1
-        assert "draft" in capsys.readouterr().err

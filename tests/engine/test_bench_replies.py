@@ -14,19 +14,17 @@ import pytest
 
 from engine.bench import __main__ as bench
 from engine.bench import options, replies
-from engine.bench.pairs import run_baselines, run_pairs
-from engine.bench.random_drafter import RandomDraftsEngine
+from engine.bench.pairs import run_pairs
 from engine.bench.round_costs import PARTS, cost_table, costs, costs_of, sampling_share
-from engine.cli.progress import TimeLeft, format_duration
 from engine.cli.prompts import CATEGORIES, BenchPrompt
-from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
-from engine.errors import EngineError
+from engine.config import DecodingParams, Message, SamplingParams
 from engine.events import Round, RoundKind
 from engine.serving.engine import Engine
-from engine.serving.load_pair import ModelPair
 from engine.serving.stream import Stream
 from tests.fake_engine import Script, play
 from tests.fakes import fake_engine, hashed_logits
+
+pytestmark = pytest.mark.slow
 
 ANY = hashed_logits(257, seed=21)
 PARAMS = DecodingParams(SamplingParams(seed=3), "ngram", 3, max_new_tokens=40)
@@ -59,40 +57,6 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     made.close()
 
 
-def test_several_k_share_one_plain_reply(engine: Engine) -> None:
-    asked: list[tuple[str, int]] = []
-    stream = engine.stream
-
-    def listening(messages: list[Message], params: DecodingParams, conversation: str = "") -> Stream:
-        asked.append((messages[-1].content, params.num_speculative_tokens))
-        return stream(messages, params, conversation)
-
-    engine.stream = listening  # type: ignore[method-assign,assignment]
-    prompts = [BenchPrompt("qa", f"p{i}") for i in range(2)]
-    runs = run_pairs(engine, prompts, PARAMS, lambda line: None, (3, 7))
-    assert [(run.prompt.text, run.k) for run in runs] == [("p0", 3), ("p0", 7), ("p1", 3), ("p1", 7)]
-    assert runs[0].plain is runs[1].plain and runs[0].first_difference is None
-    assert asked[3:] == [("p0", 0), ("p0", 3), ("p0", 7), ("p1", 7), ("p1", 3), ("p1", 0)]
-    assert max(r.num_drafted for r in runs[0].spec.rounds) == 3 and max(r.num_drafted for r in runs[1].spec.rounds) == 7
-
-
-def test_ctrl_c_leaves_the_figures_of_what_was_done(engine: Engine) -> None:
-    stream, calls = engine.stream, 0
-
-    def interrupted(messages: list[Message], params: DecodingParams, conversation: str = "") -> Stream:
-        nonlocal calls
-        calls += 1
-        if calls == 2 + 4 + 1 + 1:  # two to warm up, two whole prompts, in the midst of the third
-            raise KeyboardInterrupt
-        return stream(messages, params, conversation)
-
-    engine.stream = interrupted  # type: ignore[method-assign,assignment]
-    lines: list[str] = []
-    runs = run_pairs(engine, [BenchPrompt("qa", f"p{i}") for i in range(5)], PARAMS, lines.append)
-    assert [run.prompt.text for run in runs] == ["p0", "p1"]
-    assert "interrupted" in lines[-1] and "2 of 5" in lines[-1]
-
-
 @pytest.mark.parametrize("command", ["speed", "lossless", "baseline"])
 def test_an_end_before_the_end_is_marked_and_written(
     command: str, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -115,29 +79,6 @@ def test_an_end_before_the_end_is_marked_and_written(
     assert (report if command == "baseline" else report["overall"])["prompts"] == 3
 
 
-def test_ctrl_c_among_the_differences_keeps_the_figures(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[int] = []
-
-    def close_call(*_: object) -> float:
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return 0.25
-
-    monkeypatch.setattr(
-        replies, "runs_that_differ", lambda runs: [replace(r, plain=replace(r.plain, ids=())) for r in runs]
-    )
-    monkeypatch.setattr(replies, "margin", close_call)
-    out = tmp_path / "out.json"
-    arguments = ["lossless", "--prompts", str(prompt_file(tmp_path)), "--max-new-tokens", "12", "--json", str(out)]
-    assert bench.main(arguments) == bench.INTERRUPTED
-    report = json.loads(out.read_text())
-    assert report["partial"] is True and report["overall"]["prompts"] == 6
-    assert [(d["k"], d["margin"]) for d in report["differences"]] == [("auto", 0.25)]
-
-
 def test_a_drawn_text_is_not_said_to_be_the_same(
     engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,13 +94,6 @@ def test_a_drawn_text_is_not_said_to_be_the_same(
     assert json.loads(out.read_text())["overall"]["identical"] == 6 and "same text" in capsys.readouterr().err
     assert bench.main(["lossless", *drawn]) == 1
     assert "--rule shared_noise" in capsys.readouterr().err
-
-
-def test_a_baseline_leaves_out_what_does_not_fit(engine: Engine) -> None:
-    lines: list[str] = []
-    prompts = [BenchPrompt("qa", "short"), BenchPrompt("rag", "x" * 5000)]
-    assert run_baselines(engine, prompts, PARAMS, lines.append)["prompts"] == 1
-    assert "left out" in lines[-1]
 
 
 def test_lossless_reports_each_k_and_every_difference(engine: Engine, tmp_path: Path) -> None:
@@ -221,79 +155,21 @@ def test_costs_keep_speculative_and_plain_rounds_apart(engine: Engine) -> None:
     assert costs_of([silent])["drafted"] is None and "with drafts" not in cost_table(costs_of([silent]))
 
 
-def test_progress_says_how_long_it_will_take() -> None:
-    now = iter([100.0, 110.0, 130.0, 140.0])
-    lines: list[str] = []
-    pace = TimeLeft(4, lines.append, lambda: next(now))
-    pace(1, "a")
-    pace(3, "b")
-    pace(4, "c")
-    assert lines == ["1/4 a, about 30 s left", "3/4 b, about 10 s left", "4/4 c"]
-    assert (
-        format_duration(0.1) == "about 1 s"
-        and format_duration(600) == "about 10 min"
-        and format_duration(9000) == "about 2.5 h"
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("3", [3]), ("3,7,auto", [3, 7, None]), ("0, 16,0", [0, 16]), ("auto", [None])]
-)
-def test_a_list_of_k(text: str, expected: list[int | None]) -> None:
-    assert bench.parser().parse_args(["lossless", "--prompts", "p", "--k", text]).k == expected
-    assert bench.parser().parse_args(["speed", "--prompts", "p"]).k == [None]
-    for command in ("baseline", "contexts", "peers"):
-        args = bench.parser().parse_args([command, "--prompts", "p"])
-        assert args.k is None and args.drafter == "auto"
-        assert bench.parser().parse_args([command, "--prompts", "p", "--k", "3"]).k == 3
-
-
-@pytest.mark.parametrize("command", ["speed", "lossless", "baseline", "contexts", "peers"])
-@pytest.mark.parametrize(
-    ("asked", "loaded", "requested"),
-    [
-        ([], "auto", "auto"),
-        (["--drafter", "none"], "none", "none"),
-        (["--drafter", "ngram"], "ngram", "ngram"),
-        (["--drafter", "head"], "auto", "head"),
-        (["--drafter", "both", "--head", "folder"], "folder", "both"),
-        (["--drafter", "useless"], "auto", "auto"),
-        (["--drafter", "folder"], "folder", "auto"),
-    ],
-)
-def test_what_is_loaded_and_what_is_asked_of_it(command: str, asked: list[str], loaded: str, requested: str) -> None:
-    args = bench.parser().parse_args([command, "--prompts", "p", *asked])
-    assert options.drafters_of(args) == (loaded, requested)
-    params = options.params_of(args, None)
-    assert params.drafter == requested and params.num_speculative_tokens is None and params.sampling.seed == 0
-
-
-@pytest.mark.parametrize("drafter", ["auto", "ngram", "useless"])
-def test_the_engine_gets_what_was_named(drafter: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Engine] = []
-
-    def fail(config: EngineConfig, progress: object) -> ModelPair:
-        raise EngineError("It is not here.")
-
-    monkeypatch.setattr("engine.serving.engine.load_pair", fail)
-    monkeypatch.setattr(Engine, "close", lambda self: made.append(self))
-    args = bench.parser().parse_args(["speed", "--prompts", "p", "--drafter", drafter, "--seed", "5"])
-    with pytest.raises(EngineError, match="not here"), options.engine_of(args):
-        pass
-    assert made[0].config.drafter == ("auto" if drafter == "useless" else drafter)
-    assert isinstance(made[0], RandomDraftsEngine) == (drafter == "useless")
-
-
-def test_a_list_of_k_that_is_none_names_the_option(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_options_are_read_as_they_are_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    parse = bench.parser().parse_args
+    for text, expected in (("3", [3]), ("3,7,auto", [3, 7, None]), ("0, 16,0", [0, 16])):
+        assert parse(["lossless", "--prompts", "p", "--k", text]).k == expected
+    for more, drafters in (
+        ([], ("auto", "auto")),
+        (["--drafter", "ngram"], ("ngram", "ngram")),
+        (["--drafter", "head"], ("auto", "head")),
+        (["--drafter", "both", "--head", "folder"], ("folder", "both")),
+        (["--drafter", "useless"], ("auto", "auto")),
+        (["--drafter", "folder"], ("folder", "auto")),
+    ):
+        args = parse(["speed", "--prompts", "p", *more])
+        assert options.drafters_of(args) == drafters
+        assert options.params_of(args, None).drafter == drafters[1]
     with pytest.raises(SystemExit):
-        bench.parser().parse_args(["speed", "--prompts", "p", "--k", "3;7"])
+        parse(["speed", "--prompts", "p", "--k", "3;7"])
     assert "--k" in capsys.readouterr().err
-    assert bench.main(["lossless", "--prompts", str(prompt_file(tmp_path)), "--k", "3,99"]) == 1
-    assert "16" in capsys.readouterr().err
-
-
-def test_a_file_without_prompts_is_one_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "empty.jsonl"
-    path.write_text("\n")
-    with pytest.raises(EngineError, match="no prompts"):
-        options.prompts_of(argparse.Namespace(prompts=path, limit=None))

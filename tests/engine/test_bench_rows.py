@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
-import transformers
 
 from engine.bench import __main__ as bench
 from engine.bench import contexts, rows
 from engine.cli.prompts import BenchPrompt
 from engine.config import DecodingParams, Message, SamplingParams
 from engine.loading import load as loading
-from engine.networks.llama_shape import LlamaShape
 from engine.networks.model import Model
-from engine.networks.native_llama import NativeLlama
-from engine.networks.transformers_network import TransformersNetwork
 from engine.serving.stream import Stream
-from tests.engine.test_native import SHAPE, tiny_llama
 from tests.fakes import FakeLoaded, FakeNetwork, byte_tokenizer, fake_engine, hashed_logits
+
+pytestmark = pytest.mark.slow
 
 LANGUAGE = hashed_logits(257, seed=21)
 COUNTS = [str(count) for count in range(1, 17)]
@@ -68,54 +63,7 @@ def test_the_command_writes_its_figures(tmp_path: Path, monkeypatch: pytest.Monk
     assert report["settings"]["repeats"] == 1 and report["settings"]["threads"] == 1
 
 
-def test_what_cannot_be_measured_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert bench.main(["rows", "--repeats", "0"]) == 1
-    assert "--repeats" in capsys.readouterr().err
-    small = FakeLoaded(Silent(), byte_tokenizer(), context_len=512)
-    monkeypatch.setattr(loading, "load", lambda *args, **kwargs: small)
-    assert bench.main(["rows"]) == 1
-    assert "512" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [(["32K", "512K", "32768K"], 512 << 20), (["48K", "384M"], 1536 << 20), ([], 512 << 20)],
-)
-def test_the_buffer_is_far_larger_than_the_caches(tmp_path: Path, sizes: Sequence[str], expected: int) -> None:
-    for i, size in enumerate(sizes):
-        folder = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{i}"
-        folder.mkdir(parents=True)
-        (folder / "size").write_text(f"{size}\n")
-    assert rows.buffer_bytes(tmp_path) == expected
-
-
-def test_weights_that_one_forward_reads_count_once() -> None:
-    weights, hf = tiny_llama()
-    shape = LlamaShape.read(SHAPE | {"rope_parameters": {"rope_theta": 1e4}})
-    kernels = SimpleNamespace(library=None)
-    tied = NativeLlama(shape, weights, kernels, 1)  # type: ignore[arg-type]
-    assert tied.weight_bytes == sum(tensor.nbytes for tensor in weights.values())
-    separate = NativeLlama(shape, weights | {"output": weights["token_embd"].clone()}, kernels, 1)  # type: ignore[arg-type]
-    assert separate.weight_bytes == tied.weight_bytes, "of a separate embedding a forward reads one row"
-    config = transformers.LlamaConfig(**SHAPE, tie_word_embeddings=True)
-    matrices = TransformersNetwork(transformers.LlamaForCausalLM(config), 128).weight_bytes
-    assert matrices == TransformersNetwork(hf, 128).weight_bytes
-    assert matrices == sum(p.nbytes for p in transformers.LlamaForCausalLM(config).parameters())
-
-
 # -- contexts ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_long_prompt_has_the_tokens_that_were_asked_for() -> None:
-    engine = fake_engine(LANGUAGE)
-    prompts = [BenchPrompt("qa", "one two three"), BenchPrompt("rag", "four five")]
-    for tokens in (100, 500, 2000):
-        prompt = contexts.long_prompt(engine, prompts, tokens, 1)
-        assert tokens - 6 <= engine.count_tokens([Message("user", prompt.text)]) <= tokens
-        assert prompt.text.startswith("four five one two three four") and prompt.text.endswith(contexts.TASK)
-    engine.close()
 
 
 def test_contexts_run_in_turn_and_read_each_prompt_once(monkeypatch: pytest.MonkeyPatch) -> None:
