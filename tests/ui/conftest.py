@@ -102,13 +102,13 @@ def engine(standing: Standing) -> Iterator[FakeEngine]:
 
 
 @pytest.fixture
-def launch_page(standing: Standing, request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
+def launch_page(standing: Standing) -> Iterator[Callable[..., str]]:
     """`launch_page(engine, options)` serves the page over that engine and returns its address. With options the app is
     new."""
     apps: list[Any] = []
 
     def start(engine: Engine, options: Options | None = None) -> str:
-        if request.node.get_closest_marker("browser") and standing.serves(engine, options):
+        if standing.serves(engine, options):
             return standing.url()
         app, url = serve(engine, options or Options())
         apps.append(app)
