@@ -3,14 +3,12 @@ turn."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from engine.config import DecodingParams, Rule, SamplingParams
 from engine.control.controller import Controller
@@ -19,85 +17,53 @@ from engine.drafters.combined import CombinedDrafter
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.protocol import DraftContext, DraftOption, Proposal, ShouldContinue, always
-from engine.events import Finished, KReason, Outcome, Prefilled, Round, RoundKind
+from engine.events import KReason, Outcome, Round, RoundKind
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
 from engine.rng import KeyedRng, Purpose
 from engine.verify import verify
 from tests.engine.simulate import NO_DECISION
-from tests.engine.test_verify import FALSE_FAIL, exact_law, p_value, plain_law, tree
+from tests.engine.test_verify import FALSE_FAIL, Ids, Law, Tree, furthest_from_plain, p_value, plain_law, tree
 from tests.fakes import FakeNetwork, byte_tokenizer, finished, hashed_logits, noisy, run
-
-Tree = dict[tuple[int, ...], Tensor]
 
 VOCAB = 3
 LENGTH = 4
 
-
-# -- one round, by exact enumeration
-# -------------------------------------------------------------------------------------
+# -- one round, by exact enumeration -----------------------------------------------------------------------------------
 
 
-def confidences_of(draft: Tree, ids: tuple[int, ...]) -> tuple[float, ...]:
-    return tuple(float(draft[ids[:i]].max()) for i in range(len(ids)))
-
-
-def drafts_of(draft: Tree, k: int, should_continue: ShouldContinue) -> dict[tuple[int, ...], float]:
-    """Every proposal that a drafter may make when go_on is asked after each draft, and its probability."""
+def drafts_of(draft: Tree, k: int, should_continue: ShouldContinue) -> Law:
+    """Every proposal that a drafter may make when should_continue is asked after each draft, and its probability."""
     open_, done = {(): 1.0}, {}
     while open_:
         ids, weight = open_.popitem()
-        if len(ids) == k or (ids and not should_continue(confidences_of(draft, ids))):
+        confidences = tuple(float(draft[ids[:i]].max()) for i in range(len(ids)))
+        if len(ids) == k or (ids and not should_continue(confidences)):
             done[ids] = weight
-            continue
-        for token in range(VOCAB):
-            open_[(*ids, token)] = weight * float(draft[ids][token])
+        else:
+            open_ |= {(*ids, token): weight * float(draft[ids][token]) for token in range(VOCAB)}
     return done
 
 
-def law_of(target: Tree, draft: Tree, proposals: dict[tuple[int, ...], float], k: int) -> dict[tuple[int, ...], float]:
-    """Law of the first k + 1 tokens: one round, then the target itself."""
-    total: dict[tuple[int, ...], float] = {}
-    for ids, weight in proposals.items():
-        probs = torch.stack([draft[ids[:i]] for i in range(len(ids))]) if ids else None
-        rows = torch.stack([target[ids[:i]] for i in range(len(ids) + 1)])
-        for sequence, share in exact_law(Proposal(ids, probs), rows).items():
-            for rest in itertools.product(range(VOCAB), repeat=k + 1 - len(sequence)):
-                whole, p = sequence, weight * share
-                for token in rest:
-                    p *= float(target[whole][token])
-                    whole = (*whole, token)
-                total[whole] = total.get(whole, 0.0) + p
-    return total
+def test_stopping_by_confidence_leaves_the_targets_law_and_taking_a_draft_back_does_not() -> None:
+    """The latter is the negative control: a drawn draft that is dropped because of its value bends the distribution."""
+    lengths = set()
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        target, draft = tree(rng, VOCAB, 2, False), tree(rng, VOCAB, 2, True)
+        for least in (0.4, 0.55, 0.7):
+            proposals = drafts_of(draft, 2, lambda confidences, least=least: min(confidences) > least)  # type: ignore[misc]
+            lengths |= {len(ids) for ids in proposals}
+            assert furthest_from_plain(target, draft, proposals, 3) < 1e-12
+        bent: Law = {}
+        for ids, weight in drafts_of(draft, 2, always).items():
+            shorter = ids[:-1] if ids[-1] == 0 else ids
+            bent[shorter] = bent.get(shorter, 0.0) + weight
+        assert furthest_from_plain(target, draft, bent, 3) > 1e-5
+    assert lengths == {1, 2}
 
 
-def furthest(law: dict[tuple[int, ...], float], target: Tree, n: int) -> float:
-    return max(abs(law.get(ids, 0.0) - p) for ids, p in plain_law(target, VOCAB, n).items())
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("least", [0.4, 0.55, 0.7])
-def test_stopping_by_confidence_leaves_the_targets_law(seed: int, least: float) -> None:
-    rng = np.random.default_rng(seed)
-    target, draft = tree(rng, VOCAB, 2, False), tree(rng, VOCAB, 2, True)
-    proposals = drafts_of(draft, 2, lambda confidences: min(confidences) > least)
-    assert sum(proposals.values()) == pytest.approx(1.0)
-    assert furthest(law_of(target, draft, proposals, 2), target, 3) < 1e-12
-
-
-def test_the_enumeration_notices_a_draft_that_was_taken_back() -> None:
-    """Negative control: a drawn draft that is dropped because of its value bends the distribution."""
-    rng = np.random.default_rng(1)
-    target, draft = tree(rng, VOCAB, 2, False), tree(rng, VOCAB, 2, True)
-    kept: dict[tuple[int, ...], float] = {}
-    for ids, weight in drafts_of(draft, 2, always).items():
-        shorter = ids[:-1] if ids[-1] == 0 else ids
-        kept[shorter] = kept.get(shorter, 0.0) + weight
-    assert furthest(law_of(target, draft, kept, 2), target, 3) > 1e-3
-
-
-# -- whole replies, by chi-square
-# ----------------------------------------------------------------------------------------
+# -- whole replies, by chi-square --------------------------------------------------------------------------------------
 
 
 class Drawn:
@@ -112,31 +78,28 @@ class Drawn:
     def options(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         return (DraftOption("head", "head"),)
 
-    def propose(  # type: ignore[no-untyped-def]
-        self, option, context, k, should_continue=always
-    ) -> Proposal:
-        ids, rng = context.ids, context.rng
-        text, rows, confidences = tuple(ids), [], ()
+    def propose(self, option, context, k, should_continue=always) -> Proposal:  # type: ignore[no-untyped-def]
+        ids, confidences, rows = context.ids, (), []
         while len(rows) < k and (not rows or should_continue(confidences)):
-            rows.append(self._draft[text])
-            text += (rng.draw(rows[-1], len(text), Purpose.DRAFT),)
+            rows.append(self._draft[ids])
             confidences += (float(rows[-1].max()),)
-        drafts = text[len(ids) :]
-        if drafts and drafts[-1] == self._drop:
-            drafts, rows, confidences = drafts[:-1], rows[:-1], confidences[:-1]
-        return Proposal(drafts, torch.stack(rows), confidences=confidences) if rows else Proposal()
+            ids += (context.rng.draw(rows[-1], len(ids), Purpose.DRAFT),)
+        n = len(rows) - (ids[-1] == self._drop)
+        return (
+            Proposal(ids[len(context.ids) :][:n], torch.stack(rows), confidences=confidences[:n]) if n else Proposal()
+        )
 
 
-class Copied:
+class Copied(Drawn):
     """Says what it has to say, whatever the target thinks."""
 
-    name, context_len, feature_layers = "ngram", None, ()
+    name = "ngram"
 
     def options(self, ids: Sequence[int]) -> tuple[DraftOption, ...]:
         return (DraftOption("ngram", "ngram 3-4"),) if len(ids) % 2 else ()
 
     def propose(self, option, context, k, should_continue=always) -> Proposal:  # type: ignore[no-untyped-def]
-        return Proposal(tuple(len(context.ids) % VOCAB for _ in range(k)))
+        return Proposal((len(context.ids) % VOCAB,) * k)
 
 
 def counts_of(target: Tree, drafter: object, replies: int, seen: set[object]) -> np.ndarray:
@@ -147,7 +110,7 @@ def counts_of(target: Tree, drafter: object, replies: int, seen: set[object]) ->
     controller, index = Controller(params, profile), 0
     counts = np.zeros([VOCAB] * LENGTH)
     for seed in range(replies):
-        ids: tuple[int, ...] = ()
+        ids: Ids = ()
         rng = KeyedRng(seed, Rule.REJECTION)
         while len(ids) < LENGTH:
             index += 1
@@ -155,18 +118,15 @@ def counts_of(target: Tree, drafter: object, replies: int, seen: set[object]) ->
             plan = controller.plan(index, drafter.options(ids), left + 16 * (left > 1), 99, left - 1)  # type: ignore[attr-defined]
             proposal = Proposal()
             if plan.option is not None:
-                own = replace(rng, begin=len(ids))
-                proposal = drafter.propose(
-                    plan.option, DraftContext(ids, 0, None, params.sampling, own), plan.k, plan.should_continue
-                )  # type: ignore[attr-defined]
+                context = DraftContext(ids, 0, None, params.sampling, replace(rng, begin=len(ids)))
+                proposal = drafter.propose(plan.option, context, plan.k, plan.should_continue)  # type: ignore[attr-defined]
             k = len(proposal.token_ids)
             rows = torch.stack([target[ids + proposal.token_ids[:i]] for i in range(k + 1)])
             verdict = verify(proposal, rows, len(ids), rng)
             seen |= {plan.reason, ("drafts", k), plan.option, ("stopped", k < plan.k)}
-            controller.observe(
-                _round(plan.kind, verdict.num_accepted, k, len(verdict.tests)), plan, proposal.confidences
-            )
-            ids += (*proposal.token_ids[: verdict.num_accepted], verdict.next_id)
+            accepted, tested = verdict.num_accepted, len(verdict.tests)
+            controller.observe(_round(plan.kind, accepted, k, tested), plan, proposal.confidences)
+            ids += (*proposal.token_ids[:accepted], verdict.next_id)
         counts[ids[:LENGTH]] += 1
     return counts.reshape(-1)
 
@@ -182,28 +142,19 @@ def _round(kind: RoundKind, accepted: int, drafted: int, tested: int) -> Round:
     )  # fmt: skip
 
 
-def world(seed: int) -> tuple[Tree, Tree, np.ndarray]:
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize("drop", [None, 0])
+def test_whole_replies_have_the_targets_law_unless_drafts_are_taken_back(drop: int | None) -> None:
+    """The latter is the negative control, in the same world."""
+    rng = np.random.default_rng(5)
     target = tree(rng, VOCAB, LENGTH, False)
     draft = {ids: 0.6 * row + 0.4 * tree(rng, VOCAB, 0, False)[()] for ids, row in target.items()}
-    return target, draft, np.array(list(plain_law(target, VOCAB, LENGTH).values()))
-
-
-def test_whole_replies_with_an_adaptive_controller_have_the_targets_law() -> None:
-    target, draft, law = world(5)
     seen: set[object] = set()
-    counts = counts_of(target, CombinedDrafter(Copied(), Drawn(draft)), 5000, seen)  # type: ignore[arg-type]
-    assert p_value(counts, law) > FALSE_FAIL
+    counts = counts_of(target, CombinedDrafter(Copied(draft), Drawn(draft, drop)), 4000, seen)  # type: ignore[arg-type]
+    fit = p_value(counts, np.array(list(plain_law(target, VOCAB, LENGTH).values())))
+    assert fit > FALSE_FAIL if drop is None else fit < FALSE_FAIL
     # Otherwise this would not test what it is meant to test.
     assert {DraftOption("head", "head"), DraftOption("ngram", "ngram 3-4"), ("stopped", True), KReason.EXPLORE} <= seen
     assert {("drafts", k) for k in range(3)} <= seen
-
-
-def test_the_chi_square_notices_a_draft_that_was_taken_back() -> None:
-    """Negative control, in the same world."""
-    target, draft, law = world(5)
-    counts = counts_of(target, CombinedDrafter(Copied(), Drawn(draft, drop=0)), 5000, set())  # type: ignore[arg-type]
-    assert p_value(counts, law) < FALSE_FAIL
 
 
 def test_a_number_that_drew_a_discarded_draft_is_not_used_again() -> None:
@@ -214,8 +165,7 @@ def test_a_number_that_drew_a_discarded_draft_is_not_used_again() -> None:
         assert one.uniform(12, purpose) == other.uniform(12, purpose)
 
 
-# -- the loop: whatever the controller does, greedy text and shared noise are plain decoding's
-# ---------------------------------
+# -- the loop: whatever the controller does, greedy text and shared noise are plain decoding's -------------------------
 
 LANGUAGE = hashed_logits(257, seed=1)
 COSTS = {
@@ -225,37 +175,22 @@ COSTS = {
 }
 
 
-def model(language: Callable[[tuple[int, ...]], np.ndarray] = LANGUAGE) -> Model:
-    return Model(FakeNetwork(257, language), 4096)
-
-
-@pytest.mark.parametrize("profile", COSTS)
-@pytest.mark.parametrize("amount", [0.0, 0.3, 1.5, 50.0])
-@pytest.mark.parametrize(
-    "settings", [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9}], ids=["greedy", "noise"]
-)
-def test_the_text_is_plain_decodings_whatever_the_controller_does(
-    profile: str, amount: float, settings: dict[str, float]
-) -> None:
-    sampling = SamplingParams(seed=5, **settings)  # type: ignore[arg-type]
-    rule = Rule.REJECTION if sampling.temperature == 0.0 else Rule.SHARED_NOISE
-    params = DecodingParams(sampling, "any", rule=rule, max_new_tokens=120, probe_every=5)
-    drafter = CombinedDrafter(NgramDrafter(1), DraftModelDrafter(model(noisy(LANGUAGE, 257, amount)), KVCache()))
-    played = run([1, 2, 1, 2], params, model(), byte_tokenizer(), drafter, profile=COSTS[profile])
-    plain = run([1, 2, 1, 2], replace(params, num_speculative_tokens=0), model(), byte_tokenizer())
-    assert finished(played).token_ids == finished(plain).token_ids
-    assert [type(event) for event in played[:1] + played[-1:]] == [Prefilled, Finished]
-    rounds = [event for event in played if isinstance(event, Round)]
-    assert {r.drafter for r in rounds if r.num_drafted} <= {"ngram", "draft_model"}
-    assert all((r.drafter == "none") == (r.k_requested == 0) for r in rounds)
-
-
-def test_a_new_reply_knows_nothing_of_the_last() -> None:
-    """State is the request's: the plan of the first round is the same after any reply."""
-    params = DecodingParams(SamplingParams(seed=5), "any", max_new_tokens=40)
-    drafter = DraftModelDrafter(model(noisy(LANGUAGE, 257, 50.0)), KVCache())
-    firsts = []
-    for _ in range(2):
-        rounds = run([1, 2, 3], params, model(), byte_tokenizer(), drafter, profile=COSTS["cheap"])[1:-1]
-        firsts.append((rounds[0].kind, rounds[0].k_requested, rounds[0].predicted_speedup))  # type: ignore[union-attr]
-    assert firsts[0] == firsts[1] and firsts[0][1] > 0
+@pytest.mark.parametrize("costs", COSTS)
+def test_the_text_is_plain_decodings_whatever_the_controller_does(costs: str) -> None:
+    """And a reply knows nothing of the last: what is learnt is the request's."""
+    for sampling in (SamplingParams(seed=5), SamplingParams(0.8, top_p=0.9, seed=5)):
+        params = DecodingParams(sampling, "any", rule=Rule.SHARED_NOISE, max_new_tokens=120, probe_every=5)
+        target, prompt = Model(FakeNetwork(257, LANGUAGE), 4096), [1, 2, 1, 2]
+        plain = finished(run(prompt, replace(params, num_speculative_tokens=0), target, byte_tokenizer()))
+        for amount in (0.0, 0.3, 50.0):
+            model = Model(FakeNetwork(257, noisy(LANGUAGE, 257, amount)), 4096)
+            drafter = CombinedDrafter(NgramDrafter(1), DraftModelDrafter(model, KVCache()))
+            firsts = []
+            for _ in range(2):
+                events = run(prompt, params, target, byte_tokenizer(), drafter, profile=COSTS[costs])
+                assert finished(events) == plain
+                rounds = [event for event in events if isinstance(event, Round)]
+                firsts.append((rounds[0].kind, rounds[0].k_requested, rounds[0].predicted_speedup))
+                assert {r.drafter for r in rounds if r.num_drafted} <= {"ngram", "draft_model"}
+                assert all((r.drafter == "none") == (r.k_requested == 0) for r in rounds)
+            assert firsts[0] == firsts[1]
