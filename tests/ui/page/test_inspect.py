@@ -1,290 +1,184 @@
-"""The inspector and saved replies in a real browser, over the scripted engine, and without any model."""
+"""The inspector in a real browser: over the scripted engine, and without any model."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from html.parser import HTMLParser
-from pathlib import Path
+import threading
 from typing import Any
 
 import pytest
 
 from engine.serving.engine import State, Status
-from tests.fake_engine import DEFAULT_TEXT, FakeEngine
-from tests.ui.conftest import serve
+from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script
 from tests.ui.page.conftest import Visit
-from tests.ui.page.test_race import go, lane, opened, over, rounds
-from ui.controls import Options
+from tests.ui.page.test_race import LAUNCH, VISIT, notice, opened, pane, press, saved, seen, tab
+from ui.recording import trace_file
 
 pytestmark = pytest.mark.browser
 
-LAUNCH = Callable[..., str]
-VISIT = Callable[..., Visit]
 VIEW = "[data-viewer=inspect]"
 PANE = f"{VIEW} [data-slot=round]"
-NOTICE = "[data-slot=inspect-notice]"
+TOP = "() => document.querySelector('[data-part=log]').scrollTop"
+EMPTY = """() => ['[data-viewer=inspect] [data-slot=what]', '[data-viewer=inspect] [data-slot=round]', '[data-slot=inspect-notice]']
+    .forEach((place) => document.querySelector(place).replaceChildren())"""
+REFUSED = "() => !/^\\s*$|Opening/.test(document.querySelector('[data-slot=inspect-notice]').innerText)"
+TOLD = """() => { const node = document.querySelector('[data-viewer=inspect] .told'), round = node.closest('.round');
+    return [node.closest('.lane').classList[1], [...round.parentNode.children].indexOf(round), Number(node.dataset.i)]; }"""
+LOOK = """() => { document.querySelector('.token-card [data-action=inspect]').click();
+    document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true})); }"""
+"""From a card to its round; the card is closed at once, since to one that stays behind, whatever scrolls is an error."""
+
+WAITS = """() => { const before = window.setTimeout; window.waits = [];
+    window.setTimeout = (what, wait, ...more) => { waits.push(wait ?? 0); return before(what, wait, ...more); }; }"""
+DROP = """(folder) => {
+  const data = new DataTransfer(), file = new File(["{}"], "a.json");
+  if (folder) File.prototype.text = () => Promise.reject(new DOMException("a folder", "NotFoundError"));
+  data.items.add(file);
+  const drop = new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true});
+  document.querySelector("[data-part=log]").dispatchEvent(drop);
+  return drop.defaultPrevented;
+}"""
 
 
-@pytest.fixture(scope="module")
-def without_model() -> Iterator[str]:
-    """The address of an app with no model to be had."""
-    app, url = serve(FakeEngine(state=Status(State.FAILED, "load", message="There is no model here.")), Options())
-    yield url
-    app.close(verbose=False)
+def look_into(page: Visit, token: str) -> None:
+    page.page.evaluate(EMPTY)
+    page.page.click(token)
+    page.page.wait_for_selector(".token-card [data-action=inspect]")
+    page.page.evaluate(LOOK)
 
 
-@pytest.fixture
-def inspector(without_model: str, keep: VISIT) -> Visit:
-    """The inspector with the recorded chat just opened in it, and no model."""
-    page = keep(without_model + "?tab=inspect")
-    page.page.click(".tabs [data-tab-link=inspect]")
-    opened(page, "inspect")
-    page.page.evaluate(f"() => document.querySelector('{VIEW} .what').replaceChildren()")
-    page.page.click("[data-source=shipped-chat]")
-    page.page.wait_for_selector(f"{VIEW} .what .asked")
-    return page
-
-
-def pane(page: Visit) -> str:
-    page.page.wait_for_selector(f"{PANE} .pane")
-    return str(page.page.inner_text(PANE))
-
-
-def told(page: Visit) -> list[Any]:
-    """Which token is marked: its lane, its round and its place there."""
-    found = page.page.evaluate(
-        """() => [...document.querySelectorAll('[data-viewer=inspect] .told')].map((node) => [
-             node.closest('.lane').className, [...node.closest('[data-lane=blocks]').children].indexOf(node.closest('.round')),
-             Number(node.dataset.i)])"""
-    )
-    assert len(found) <= 1
-    return list(found[0]) if found else []
-
-
-def source(page: Visit, name: str) -> None:
-    before = page.page.inner_text(f"{VIEW} .what")
+def source(page: Visit, name: str) -> Any:
+    page.page.evaluate(EMPTY)
     page.page.click(f"[data-source={name}]")
-    page.page.wait_for_function(
-        "(before) => document.querySelector('[data-viewer=inspect] .what').innerText !== before", arg=before
-    )
+    page.page.wait_for_selector(f"{VIEW} .asked")
+    return seen(page, "inspect")
 
 
-def open_file(page: Visit, content: str | bytes, name: str = "reply.json") -> None:
-    data = content.encode() if isinstance(content, str) else content
-    page.page.set_input_files("[data-part=trace-file]", {"name": name, "mimeType": "application/json", "buffer": data})
+def open_file(page: Visit, content: str) -> None:
+    page.page.evaluate(EMPTY)
+    file: Any = {"name": "reply.json", "mimeType": "application/json", "buffer": content.encode("latin-1")}
+    page.page.set_input_files("[data-part=trace-file]", file)
 
 
-def saved(page: Visit, where: str, action: str) -> tuple[str, str]:
-    """A file that the page hands out: its name and its text."""
-    with page.page.expect_download() as waiting:
-        page.page.click(f"[data-viewer={where}] [data-action={action}]")
-    return waiting.value.suggested_filename, Path(waiting.value.path()).read_text(encoding="utf-8")
-
-
-def test_a_press_on_a_word_opens_its_round(inspector: Visit) -> None:
-    inspector.page.click(f"{VIEW} .lane.speculative .t.rejected >> nth=0")
-    shown = pane(inspector)
-    assert "rejected" in shown and told(inspector)[0] == "lane speculative"
-    assert inspector.page.locator(f"{PANE} table tbody tr").count() >= 2
-    inspector.page.click(f"{VIEW} .lane.plain .t >> nth=3")
-    inspector.page.wait_for_function(
-        "(before) => document.querySelector('[data-viewer=inspect] [data-slot=round]').innerText !== before", arg=shown
-    )
-    assert told(inspector)[0] == "lane plain"
-
-
-def test_a_token_in_the_pane_is_looked_into_too(inspector: Visit) -> None:
-    inspector.page.click(f"{VIEW} .lane.speculative .t.rejected >> nth=0")
-    before = pane(inspector)
-    chosen = told(inspector)
-    inspector.page.click(f"{PANE} [data-piece]:not([data-piece='{chosen[2]}']) >> nth=0")
-    inspector.page.wait_for_function(
-        "(before) => document.querySelector('[data-viewer=inspect] [data-slot=round]').innerText !== before", arg=before
-    )
-    assert told(inspector)[:2] == chosen[:2] and told(inspector)[2] != chosen[2]
-
-
-def test_with_the_keyboard_alone(inspector: Visit) -> None:
-    page = inspector.page
-    page.focus(f"{VIEW} .lane.speculative .lane-text")
-    page.keyboard.press("ArrowRight")
-    page.wait_for_selector(f"{PANE} .pane")
-    assert told(inspector)[1:] == [0, 0]
-    page.keyboard.press("ArrowDown")
-    assert told(inspector)[1:] == [1, 0]
-    page.keyboard.press("ArrowRight")
-    second = told(inspector)
-    assert second[1:] != [1, 0]
-    page.keyboard.press("ArrowLeft")
-    assert told(inspector)[1:] == [1, 0]
-    page.keyboard.press("ArrowUp")
-    assert told(inspector)[1:] == [0, 0]
-    page.keyboard.press("ArrowUp")
-    assert told(inspector)[1:] == [0, 0]
-    page.wait_for_function("() => document.querySelector('[data-viewer=inspect] [data-slot=say]').textContent.trim()")
-    page.focus(f"{PANE} [data-action=round-next]")
-    page.keyboard.press("Enter")
-    page.wait_for_function("() => document.querySelector('[data-viewer=inspect] .told')")
-    assert told(inspector)[1] == 1
-
-
-def test_every_view_is_reached_by_tab_and_enter(inspector: Visit) -> None:
-    page = inspector.page
-    page.focus(".tabs [data-tab-link=race]")
-    page.keyboard.press("Enter")
-    page.wait_for_selector("[data-viewer=race] .lane")
-    page.focus("[data-viewer=race] [data-action=restart]")
-    page.keyboard.press("Enter")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Tab")  # to play
-    assert page.evaluate("() => document.activeElement.dataset.action") == "play"
-    page.keyboard.press("Space")
-    assert page.get_attribute("[data-viewer=race]", "data-playing") == "no"
-    page.keyboard.press("Tab")
-    begun = rounds(inspector, "speculative")
-    page.keyboard.press("Enter")
-    assert rounds(inspector, "speculative") == begun + 1
-
-
-def test_a_recording_is_played_without_a_model(inspector: Visit) -> None:
-    page = inspector.page
-    for name in ("shipped-code", "shipped-bad"):
-        source(inspector, name)
-        whole = lane(inspector, "speculative", "inspect")
-        assert whole == lane(inspector, "plain", "inspect") and len(whole) > 100
-        page.click(f"{VIEW} [data-action=restart]")
-        page.wait_for_selector(f"{VIEW}[data-over=no]")
-        page.wait_for_selector(f"{VIEW}[data-over=yes]")
-        assert lane(inspector, "speculative", "inspect") == whole
-        assert page.inner_text(f"{VIEW} [data-slot=verdict]").strip()
-
-
-def test_charts_of_a_recording(inspector: Visit) -> None:
-    page = inspector.page
-    page.click(f"{VIEW} .plots summary")
-    page.wait_for_selector(f"{VIEW} .plots .js-plotly-plot .main-svg")
-    page.wait_for_function("() => document.querySelectorAll('[data-viewer=inspect] .plots table').length >= 5")
-
-
-def test_a_reply_of_the_chat_is_looked_into(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
-    page = visit(launch_page(engine))
-    page.send("hello")
-    page.wait_turns(1)
-    page.page.click(".turn [data-action=inspect]")
-    opened(page, "inspect")
-    assert "tab=inspect" in page.page.url and lane(page, "reply", "inspect") == DEFAULT_TEXT == page.reply()
-    page.page.click(f"{VIEW} .t.rejected >> nth=0")
-    assert "rejected" in pane(page)
-
-
-def test_from_a_card_to_its_round(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
-    page = visit(launch_page(engine))
-    page.send("hello")
-    page.wait_turns(1)
-    page.page.click(".turn .t.rejected >> nth=1")
-    page.page.click(".token-card [data-action=inspect]")
-    opened(page, "inspect")
-    assert "rejected" in pane(page) and told(page)[0] == "lane reply"
-
-
-def test_a_chat_without_a_reply_says_so(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
-    page = opened(visit(launch_page(engine) + "?tab=inspect"), "inspect")
-    page.page.click("[data-source=chat]")
-    page.page.wait_for_selector("[data-slot=inspect-notice]:not(:empty)")
-    assert page.page.locator(f"{VIEW} .lane").count() == 2  # what was there stays
-
-
-def test_saved_and_opened_again_on_another_server(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
-    page = opened(visit(launch_page(engine) + "?tab=race"))
-    go(page, "save me: 保存")
-    over(page)
-    name, text = saved(page, "race", "save-trace")
-    assert name.endswith(".json") and json.loads(text)["greenlight_trace"] == 1
-    other_engine = FakeEngine(state=Status(State.FAILED, "load", message="no model"))
-    other = opened(visit(launch_page(other_engine) + "?tab=inspect"), "inspect")
-    open_file(other, text)
-    other.page.wait_for_function(
-        "() => document.querySelector('[data-viewer=inspect] .what').innerText.includes('保存')"
-    )
-    assert lane(other, "plain", "inspect") == lane(page, "plain") and lane(other, "speculative", "inspect") == lane(
-        page, "speculative"
-    )
-    other.page.click(f"{VIEW} .lane.speculative .t.rejected >> nth=0")
-    assert other.page.locator(f"{PANE} table").count() or pane(other)
-    assert not other_engine.asked and not other_engine.raced
-
-
-class _Page(HTMLParser):
-    """The tags and the text of a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.words += data
-
-
-def test_saved_as_a_page_that_needs_nothing_else(
-    engine: FakeEngine, launch_page: LAUNCH, visit: VISIT, chromium: Any
+def test_replies_races_and_files_are_looked_into(
+    page: Visit, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = opened(visit(launch_page(engine) + "?tab=race"))
-    go(page)
-    over(page)
-    name, text = saved(page, "race", "save-page")
-    read = _Page()
-    read.feed(text)
-    assert name.endswith(".html") and not [attrs for _, attrs in read.tags if {"src", "href"} & attrs.keys()]
-    context = chromium.new_context(offline=True)
-    alone = context.new_page()
-    asked: list[str] = []
-    alone.on("request", lambda request: asked.append(request.url))
-    alone.set_content(text)
-    assert (
-        alone.locator(".t.rejected:not(.legend *)").count()
-        == page.page.locator("[data-viewer=race] .lane .t.rejected").count()
-    )
-    assert not [url for url in asked if not url.startswith(("about:", "data:"))]
-    context.close()
+    shown = page.page
+    tab(page, "inspect")
+    opened(page, "inspect")
+    assert shown.url.endswith("?tab=inspect") and not shown.is_visible("#gl-chat")
+    shown.click("[data-source=chat]")
+    notice(page, where="inspect")
+    assert seen(page, "inspect").lanes == 2, "a chat without a reply says so, and what was there stays"
+
+    shown.click(f"{VIEW} .lane.speculative .t.rejected >> nth=0")
+    said = pane(page, where="inspect")
+    lane, block, piece = shown.evaluate(TOLD)
+    assert lane == "speculative" and "rejected" in said and shown.locator(f"{PANE} tbody tr").count() >= 2
+    shown.click(f"{PANE} [data-piece]:not([data-piece='{piece}']) >> nth=0")
+    said = pane(page, said, "inspect")
+    *place, other = shown.evaluate(TOLD)
+    assert place == [lane, block] and other != piece, "a token of the pane"
+    shown.click(f"{VIEW} .lane.plain .t >> nth=3")
+    pane(page, said, "inspect")
+    assert shown.evaluate(TOLD)[0] == "plain"
+    shown.click(f"{VIEW} .plots summary")
+    shown.wait_for_selector(f"{VIEW} .plots .js-plotly-plot .main-svg")
+    shown.wait_for_function("() => document.querySelectorAll('[data-viewer=inspect] .plots table').length >= 5")
+
+    tab(page, "chat")
+    assert "tab=" not in shown.url and shown.is_visible("#gl-box") and not shown.is_visible("#gl-watch")
+    page.send("hello")
+    page.wait_turns(1)
+    look_into(page, ".turn .t.rejected >> nth=1")
+    assert "rejected" in pane(page, where="inspect") and shown.evaluate(TOLD)[0] == "reply", "from a card to its round"
+    tab(page, "chat")
+    engine.answer = lambda _: Script(text=DEFAULT_TEXT * 9)
+    page.send("more")
+    page.wait_turns(2)
+    for top in (120, 10**6):
+        shown.evaluate("(top) => { document.querySelector('[data-part=log]').scrollTop = top; }", top)
+        before = shown.evaluate(TOP)
+        tab(page, "race")
+        tab(page, "chat")
+        assert shown.evaluate(TOP) == before > 0, "the chat stands where it stood"
+    shown.click(".turn >> nth=1 >> [data-action=inspect]")
+    shown.locator(f"{VIEW} .asked", has_text="more").wait_for()
+    assert seen(page, "inspect").reply.text == page.reply()
+    assert shown.get_attribute(".tabs [data-tab-link=inspect]", "aria-current") == "page"
+    for view in ("chat", "race"):
+        shown.go_back()
+        shown.wait_for_function("(view) => document.documentElement.dataset.tab === view", arg=view)
+
+    tab(page, "inspect")
+    whole = source(page, "shipped-code")
+    assert whole.plain.text == whole.speculative.text and len(whole.plain.text) > 100
+    trace = json.loads(saved(page, "inspect", "trace"))
+    assert source(page, "shipped-bad").plain.text != whole.plain.text
+    for content in ("{", "\xff\xfe\x00\x01"):
+        open_file(page, content)
+        shown.wait_for_function(REFUSED)
+    assert seen(page, "inspect").lanes == 2
+    for row in (row for one in trace["lanes"] for row in one["rows"] if "s" in row):
+        row["s"] = [0.0] * len(row["s"])
+
+    read, loaded = threading.Event(), trace_file.load
+    monkeypatch.setattr(trace_file, "load", lambda *args: (read.wait(60), loaded(*args))[1])
+    shown.evaluate(WAITS)
+    open_file(page, json.dumps(trace) + " " * 1_000_000)
+    notice(page, "Opening", "inspect")
+    assert shown.evaluate("() => Math.max(...waits)") > 6000, "what is asked about twice is read twice"
+    read.set()
+    shown.wait_for_selector(f"{VIEW} .asked")
+    again, words = seen(page, "inspect"), shown.inner_text(VIEW)
+    assert not shown.inner_text("[data-slot=inspect-notice]").strip()
+    assert (again.plain.text, again.speculative.text) == (whole.plain.text, whole.speculative.text)
+    assert "NaN" not in words and "Infinity" not in words, "lanes that took no time have no speed"
+
+    for folder in (False, True):  # from the second on files have no text in this page
+        tab(page, "chat")
+        shown.evaluate(EMPTY)
+        assert shown.evaluate(DROP, folder)
+        shown.wait_for_function(REFUSED)
+        assert shown.is_visible(".view.inspect")
+    tab(page, "chat")
+    engine.hold_after = 12
+    page.send("held")
+    look_into(page, ".turn >> nth=2 >> .t.draft >> nth=1")
+    notice(page, "still being written", "inspect")
+    engine.gate.set()
 
 
-NO_FILES = ("", "{", '{"greenlight_trace": 99}', "[1, 2]", b"\xff\xfe\x00\x01", '{"greenlight_trace": 1, "lanes": NaN}')
+@pytest.mark.slow
+def test_by_keyboard_alone_and_without_a_model(launch_page: LAUNCH, visit: VISIT) -> None:
+    engine = FakeEngine(state=Status(State.FAILED, "load", message="There is no model here."))
+    page = opened(visit(launch_page(engine) + "?tab=inspect"), "inspect")
+    shown, press_key = page.page, page.page.keyboard.press
+    shown.focus(f"{VIEW} .lane.speculative .lane-text")
+    places = []
+    for key in ("ArrowRight", "ArrowDown", "ArrowRight", "ArrowLeft", "ArrowUp", "ArrowUp"):
+        press_key(key)
+        places.append(shown.evaluate(TOLD)[1:])
+    inside = places.pop(2)
+    assert places == [[0, 0], [1, 0], [1, 0], [0, 0], [0, 0]] and inside not in places
+    shown.wait_for_function(f"() => document.querySelector('{VIEW} [data-slot=say]').textContent.trim()")
+    shown.focus(f"{PANE} [data-action=round-next]")
+    press_key("Enter")
+    assert shown.evaluate(TOLD)[1] == 1
 
+    whole = source(page, "shipped-bad")
+    assert whole.verdict and press(page, "restart", where="inspect").over == "no"
+    shown.wait_for_selector(f"{VIEW}[data-over=yes]")
+    assert seen(page, "inspect").plain == whole.plain, "it is played to its end"
 
-def test_a_file_that_is_none_is_refused_and_what_was_there_stays(inspector: Visit, subtests: pytest.Subtests) -> None:
-    for content in NO_FILES:
-        with subtests.test(repr(content)):
-            inspector.page.evaluate(f"() => document.querySelector('{NOTICE}').replaceChildren()")
-            open_file(inspector, content)
-            inspector.page.wait_for_function(
-                "(place) => /\\S/.test(document.querySelector(place).innerText.replace('Opening the file …', ''))",
-                arg=NOTICE,
-            )
-            assert inspector.page.locator(f"{VIEW} .lane").count() == 2
-
-
-def test_a_server_that_forgot_is_given_it_back(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT) -> None:
-    page = opened(visit(launch_page(engine) + "?tab=race"))
-    go(page)
-    over(page)
-    before = lane(page, "speculative")
-    forget()
-    page.page.click("[data-viewer=race] .lane.speculative .t.rejected >> nth=0")
-    page.page.wait_for_selector("[data-viewer=race] [data-slot=round] .pane")
-    assert lane(page, "speculative") == before and not page.page.is_visible("[data-viewer=race] [data-slot=lost]")
-
-
-def forget() -> None:
-    """As a server that was started again: no recording is known."""
-    import gc
-
-    from ui.recording.recordings import Recordings
-
-    for store in gc.get_objects():
-        if isinstance(store, Recordings):
-            store._store.clear()
+    shown.focus(".tabs [data-tab-link=race]")
+    press_key("Enter")
+    opened(page)
+    shown.check("[name=gl-speed-race][value=slower]")  # so that it is not over too soon
+    shown.focus("[data-viewer=race] [data-action=restart]")
+    for key in ("Enter", "Tab", "Tab", "Space", "Tab"):  # to play and to step
+        press_key(key)
+    begun = seen(page)
+    press_key("Enter")
+    assert begun.playing == "no" and seen(page).speculative.rounds == begun.speculative.rounds + 1
+    assert not engine.asked and not engine.raced
