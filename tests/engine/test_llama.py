@@ -10,17 +10,14 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from engine.errors import EngineError, LoadError
-from engine.kernels.packing import quantise
 from engine.loading import batch_invariance as exactness
-from engine.networks.attention import Span, attend_spans
+from engine.networks.attention import attend_spans
 from engine.networks.kv_cache import KVCache
 from engine.networks.linear import Dense, Linear, Weight, to_floats
-from engine.networks.llama import LeanLlama, attend, attention_mask
+from engine.networks.llama import LeanLlama
 from engine.networks.llama_shape import LlamaShape, refusal
 from engine.networks.model import Model, Request
 from engine.networks.transformers_network import TransformersNetwork
@@ -132,13 +129,11 @@ def test_logits_and_features_are_those_of_transformers(kind: str) -> None:
 
 def test_a_bad_number_does_not_outlive_its_pass() -> None:
     """A token that breaks the arithmetic, met as a draft: the next try on the same cache answers like a fresh one."""
+    hf, cache = random_model(), KVCache()
     for bad in (torch.nan, torch.inf):
-        hf, cache = random_model(), KVCache()
         hf.model.embed_tokens.weight[7] = bad
         forward = Model(lean(hf), 2048).forward
-        forward([Request([1, 2, 3], 1, cache)])
-        [broken] = forward([Request([1, 2, 3, 4, 5, 7], 4, cache)])
-        assert not broken[-1].isfinite().all()
+        assert not forward([Request([1, 2, 3, 4, 5, 7], 4, cache)])[0].isfinite().all()
         [again], [fresh] = (forward([Request([1, 2, 3, 9], 1, each)]) for each in (cache, KVCache()))
         assert torch.equal(again, fresh) and fresh.isfinite().all()
 
@@ -153,33 +148,6 @@ def test_half_precision_is_close_in_every_format(dtype: torch.dtype) -> None:
     [found] = Model(network, 2048).forward([Request(IDS[:40], 40, cache)])
     assert float((found - expected).norm() / (expected - expected.mean(-1, keepdim=True)).norm()) < 0.1
     assert {tensor.dtype for pair in cache._layers.values() for tensor in pair} == {dtype}
-
-
-def test_weights_may_lie_on_a_ggufs_grid() -> None:
-    """Quantised weights, the embedding among them, give what the same numbers in floats give."""
-    hf = random_model(hidden_size=96, intermediate_size=64, num_attention_heads=3, num_key_value_heads=1)
-    weights: dict[str, Weight] = {}
-    for name, tensor in hf.state_dict().items():
-        weights[name] = quantise(tensor.numpy(), 8) if tensor.ndim == 2 else tensor
-        tensor.copy_(to_floats(weights[name]))
-    expected, _ = expected_of(hf, IDS[:20])
-    close(Model(lean(hf, weights), 2048).forward([Request(IDS[:20], 20, KVCache())])[0], expected)
-
-
-def test_every_linear_layer_but_the_head_can_be_replaced() -> None:
-    network, sizes = lean(random_model()), []
-
-    def halved(whole: Linear) -> Linear:
-        assert isinstance(whole, Dense)
-        sizes.append((whole.outputs, whole.inputs))
-        return Dense(whole.weight / 2, None, torch.bfloat16)
-
-    bytes_before = network.weight_bytes
-    [before] = Model(network, 2048).forward([Request(IDS[:9], 9, KVCache())])
-    network.replace_linears(halved)
-    assert sizes == [(64, 32), (32, 32), (96, 32), (32, 48)] * 3
-    assert bytes_before - network.weight_bytes == sum(outputs * inputs for outputs, inputs in sizes) * 2
-    assert not torch.allclose(before, Model(network, 2048).forward([Request(IDS[:9], 9, KVCache())])[0], atol=1e-2)
 
 
 def test_weights_that_do_not_fit_are_one_sentence() -> None:
@@ -224,16 +192,14 @@ def test_a_plain_config_says_the_same_of_windows_as_transformers() -> None:
 
 
 def test_features_are_had_only_where_they_are_kept() -> None:
-    hf = random_model()
-    expected_of(hf, [1])
-    networks, plain, rich = (lean(hf), TransformersNetwork(hf, VOCAB)), KVCache(), KVCache((1, 3))
-    logits = [Model(networks[0], 2048).forward([Request(IDS[:20], 5, cache)])[0] for cache in (plain, rich)]
+    network, plain, rich = lean(random_model()), KVCache(), KVCache((1, 3))
+    logits = [Model(network, 2048).forward([Request(IDS[:20], 5, cache)])[0] for cache in (plain, rich)]
     assert torch.equal(*logits)
     assert rich.nbytes - plain.nbytes == rich.features(0, 0).untyped_storage().nbytes() > 0
     for cache, begin, end in ((plain, 0, 5), (KVCache((1,)), 0, 1), (rich, 0, 21), (rich, 3, 2), (rich, -1, 2)):
         with pytest.raises(EngineError, match="no features"):
             cache.features(begin, end)
-    for network, layer in ((network, layer) for network in networks for layer in (-1, 4)):
+    for layer in (-1, 4):
         with pytest.raises(EngineError, match="layers 0 to 3"):
             Model(network, 2048).forward([Request([1, 2], 1, KVCache((layer,)))])
 
@@ -265,24 +231,3 @@ on_avx2 = pytest.mark.skipif(
 def test_over_linear_layers_that_are_exact_the_whole_network_is(kind: str) -> None:
     hf = random_model(kind)
     assert exactness.is_exact(lean(hf, None, lambda w, b: RowByRow(to_floats(w), b, torch.float32)))
-
-
-@given(
-    st.integers(1, 900), st.integers(1, 40), st.sampled_from([1, 2, 3, 4, 7]), st.sampled_from([16, 64, 128]),
-    st.none() | st.integers(1, 600), st.integers(0, 2**32),
-)  # fmt: skip
-@settings(max_examples=40)
-@on_avx2
-def test_attention_gives_a_row_its_bits_whatever_is_beside(
-    begin: int, count: int, groups: int, dim: int, window: int | None, seed: int
-) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    keys, values = torch.randn(2, 2, 1024, dim, generator=generator)
-    queries = torch.randn(count, 2 * groups, dim, generator=generator)
-
-    def seen_by(row: int, count: int) -> torch.Tensor:
-        mask = attention_mask(Span(KVCache(), 0, begin + row, count), groups, window, keys)
-        return attend(queries[row : row + count], keys, values, mask)
-
-    row = seed % count
-    assert torch.equal(seen_by(0, count)[row], seen_by(row, 1)[0])
