@@ -196,8 +196,9 @@ def places(value: object, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 def changed(value: Any, path: Sequence[Any], new: object) -> Any:
     if not path:
         return new
+    head, *rest = path
     copy = value.copy()
-    copy[path[0]] = changed(value[path[0]], path[1:], new)
+    copy[head] = changed(value[head], rest, new) if rest else new
     return copy
 
 

@@ -14,7 +14,7 @@ from engine.config import DecodingParams, SamplingParams
 from engine.events import Finished, FinishReason
 from engine.stats import Summary
 from tests.fake_engine import DEFAULT_TEXT, Script, play
-from tests.ui.test_saved import ID, conversations, record
+from tests.ui.samples import ID, conversations, record
 from ui.recording import export, saved
 from ui.state import About, Conversation, begin, progress
 from ui.strings import LANGS

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from engine.config import DecodingParams, Detail, SamplingParams
 from engine.events import Finished, FinishReason, Prefilled
 from tests.fake_engine import DEFAULT_TEXT, Script, play
-from tests.ui.samples import BIG_LIST, GUESSING, NAUGHTY, PLAIN, race
-from tests.ui.test_trace_file import recordings
+from tests.ui.samples import BIG_LIST, GUESSING, NAUGHTY, PLAIN, race, recordings
 from ui.html.render import show_blanks
 from ui.inspect.explain import number
 from ui.race import page_export
