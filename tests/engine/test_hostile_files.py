@@ -9,192 +9,179 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from engine.config import EngineConfig
 from engine.errors import LoadError
+from engine.kernels.build import kernels
 from engine.loading.gguf.convert import fingerprint
 from engine.loading.gguf.header import read_gguf
 from engine.preflight.check import check_config
 from engine.preflight.diagnostics import FitLevel
-from engine.serving.load_pair import load_pair
-from tests.engine import tiny_ggufs
+from engine.serving.load_pair import ModelPair, load_pair
 from tests.engine.tiny_folders import write_folder
+from tests.engine.tiny_ggufs import parts_of, random_model, write, write_model
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels()  # compiled once and kept where they are kept for good
     monkeypatch.setenv("GREENLIGHT_CACHE", str(tmp_path / "cache"))
 
 
-def refusal(target: Path) -> str:
-    """What both say, as the loader says it. It fails where only one of them refuses."""
-    config = EngineConfig(str(target), "ngram", device="cpu", threads=1, offline=True, quant="fp32")
-    report = check_config(config)
-    assert report.verdict is FitLevel.CANNOT
+def configured(target: Path, quant: str = "fp32") -> EngineConfig:
+    return EngineConfig(str(target), "ngram", device="cpu", threads=1, offline=True, quant=quant)
+
+
+def loaded(target: Path, quant: str = "fp32") -> ModelPair:
+    return load_pair(configured(target, quant), lambda *_: None)
+
+
+def refusal(target: Path, also_checked: bool = True) -> str:
+    """What the loader says, in one line; the check knows it before, where headers tell."""
     with pytest.raises(LoadError) as refused:
-        load_pair(config, lambda *_: None)
+        loaded(target)
+    assert not also_checked or check_config(configured(target)).verdict is FitLevel.CANNOT
+    assert "\n" not in str(refused.value)
     return str(refused.value)
 
 
-def gguf(path: Path, **facts: Any) -> Path:
-    """A small Llama of which some facts are other ones; _ in their names stands for a point."""
-    model = tiny_ggufs.random_model("llama")
-    usual = tiny_ggufs.facts_of("llama", model) | tiny_ggufs.byte_level_facts()
-    tensors = {name: ("F32", array) for name, array in tiny_ggufs.arrays_of("llama", model).items()}
-    return tiny_ggufs.write(path / "m.gguf", "llama", usual | facts, tensors)
+FACTS, TENSORS = parts_of("llama", random_model("llama"))
+VECTOR, TOO_FEW_BITS = ("F32", np.zeros(7, np.float32)), ("IQ4_NL", np.zeros((16, 18), np.uint8))
+WRONG, WRONG_TOKENS = "describes its model wrongly", "describes its tokeniser wrongly"
+TEMPLATE = "The chat template of m.gguf cannot be read"
+LIKE_ANOTHER: list[tuple[dict[str, Any], str]] = [
+    ({"split.count": 3}, "one of 3 parts: join them"),
+    ({"split.count": [2]}, WRONG),
+    ({"general.alignment": [32]}, "is no GGUF file"),
+    ({"x.weight": TOO_FEW_BITS}, "numbers of IQ4_NL (x.weight)"),
+    ({"blk.1.ffn_up.weight": None}, "lacks the weights blk.1.ffn_up.weight"),
+    ({"blk.0.attn_q.bias": VECTOR}, "another kind of model (blk.0.attn_q.bias)"),
+    ({"output_norm.weight": VECTOR}, "output_norm.weight, or they do not fit"),
+    ({"llama.block_count": None}, "does not say its 'llama.block_count'"),
+    ({"llama.block_count": 2**32 - 1}, WRONG),
+    ({"llama.block_count": 1}, "another kind of model (blk.1."),
+    ({"llama.block_count": 3}, "lacks the weights blk.2."),
+    ({"llama.attention.head_count": 0}, "head_count is 0"),
+    ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "layer_norm_rms_epsilon is nan"),
+    ({"llama.attention.layer_norm_rms_epsilon": -1.0}, "layer_norm_rms_epsilon is -1.0"),
+    ({"llama.rope.freq_base": float("inf")}, "freq_base is inf"),
+    ({"llama.rope.dimension_count": 32}, "32 of the 64 dimensions"),
+    ({"llama.rope.scaling.type": "longrope"}, "its rotation is longrope"),
+    ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 0.0}, "scaling.factor is 0.0"),
+    ({"llama.expert_count": 8}, "mixture of experts"),
+    ({"llama.expert_count": "many"}, WRONG),
+    ({"tokenizer.ggml.tokens": None}, "choose a file with its tokeniser inside"),
+    ({"tokenizer.ggml.token_type": [1]}, f"{WRONG_TOKENS} (1 types of "),
+    ({"tokenizer.ggml.model": "t5"}, "of a kind that is not known here ('t5')"),
+    ({"tokenizer.ggml.pre": "unheard-of"}, "'unheard-of'"),
+    ({"tokenizer.ggml.merges": ["never heard"]}, WRONG_TOKENS),
+    ({"tokenizer.ggml.eos_token_id": [2, 3]}, WRONG_TOKENS),
+    ({"tokenizer.ggml.bos_token_id": 1.5, "tokenizer.ggml.add_bos_token": True}, WRONG_TOKENS),
+    ({"tokenizer.chat_template": "{% for x %}"}, TEMPLATE),
+    ({"tokenizer.chat_template": 7}, TEMPLATE),
+]
+"""What differs from a file that is right, None for what it lacks, and what is said of that."""
 
 
-@pytest.mark.parametrize(
-    ("fact", "value", "said"),
-    [
-        ("llama.block_count", 2**32 - 1, "describes its model wrongly"),
-        ("llama.attention.layer_norm_rms_epsilon", float("nan"), "layer_norm_rms_epsilon is nan"),
-        ("llama.attention.layer_norm_rms_epsilon", -1.0, "layer_norm_rms_epsilon is -1.0"),
-        ("llama.rope.freq_base", float("inf"), "freq_base is inf"),
-        ("llama.rope.freq_base", -3.0, "freq_base is -3.0"),
-        ("llama.expert_count", "many", "describes its model wrongly"),
-        ("split.count", [2], "describes its model wrongly"),
-        ("general.alignment", [32], "is no GGUF file"),
-        ("tokenizer.ggml.eos_token_id", "two", "describes its tokeniser wrongly"),
-        ("tokenizer.ggml.eos_token_id", [2, 3], "describes its tokeniser wrongly"),
-        ("tokenizer.ggml.bos_token_id", 1.5, "describes its tokeniser wrongly"),
-        ("tokenizer.chat_template", "{% for x %}", "The chat template of m.gguf cannot be read"),
-        ("tokenizer.chat_template", 7, "The chat template of m.gguf cannot be read"),
-    ],
-)
-def test_a_wrong_fact_of_a_gguf_is_refused_by_the_check_and_the_loader(
-    fact: str, value: object, said: str, tmp_path: Path
-) -> None:
-    said_so = refusal(gguf(tmp_path, **{fact: value, "tokenizer.ggml.add_bos_token": True}))
-    assert said in said_so and "\n" not in said_so
+def gguf(path: Path, architecture: str = "llama", **changes: Any) -> Path:
+    facts, tensors = dict(FACTS), dict(TENSORS)
+    for name, value in changes.items():
+        (tensors if name in tensors or isinstance(value, tuple) else facts)[name] = value
+    known, there = ({k: v for k, v in part.items() if v is not None} for part in (facts, tensors))
+    return write(path, architecture, known, there)
 
 
-def test_a_scaled_rotation_by_nothing_is_refused(tmp_path: Path) -> None:
-    facts = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 0.0}
-    assert "scaling.factor is 0.0" in refusal(gguf(tmp_path, **facts))
+def ggml(**facts: Any) -> dict[str, Any]:
+    return {f"tokenizer.ggml.{name}": value for name, value in facts.items()}
 
 
-def test_a_panic_of_the_tokenisers_library_is_a_sentence(tmp_path: Path) -> None:
-    tokens = {"tokens": ["a"], "token_type": [1], "merges": ["a a"], "bos_token_id": 0, "eos_token_id": 0}
-    facts = {f"tokenizer.ggml.{name}": value for name, value in tokens.items()}
-    assert "describes its tokeniser wrongly" in refusal(gguf(tmp_path, **facts))
+def test_a_gguf_that_cannot_be_run_is_one_sentence_of_check_and_loader(tmp_path: Path) -> None:
+    path, cache = tmp_path / "m.gguf", tmp_path / "cache" / "gguf"
+    # The tokenisers library panics at the first, and would take forever to cut the second.
+    panics = ggml(tokens=["a"], token_type=[1], merges=["a a"], bos_token_id=0, eos_token_id=0)
+    spm = ggml(model="llama", tokens=["<unk>", "a" * 10**6, "a"], token_type=[2, 1, 1], scores=[0.0, -1.0, -2.0])
+    cases = [*LIKE_ANOTHER, (panics, WRONG_TOKENS), (spm, "a token of more than 1024 characters")]
+    wrong: list[Any] = []
+    for changes, sentence in cases:
+        said = refusal(gguf(path, **changes), changes is not spm)
+        if sentence not in said or "m.gguf" not in said or (cache.exists() and list(cache.glob("*/"))):
+            wrong.append((changes.keys(), said))
+    whole, strange = (gguf(path, architecture).read_bytes() for architecture in ("llama", "mamba"))
+    endless = struct.pack("<Q3sI", 3, b"key", 9) + struct.pack("<IQ", 9, 1) * 5000  # arrays in arrays
+    contents = [
+        (strange, "of the architecture 'mamba', and GGUF files are read of llama, qwen2, qwen3, gemma3"),
+        (whole.replace(b"blk.1.attn_norm.weight", b"blk.0.attn_norm.weight"), "twice"),
+        (whole[:3000], "is cut short"),
+        (whole[:-9000], "is cut short"),
+        (b"", "is cut short"),
+        (b"once upon a time\n" * 10, "is no GGUF file"),
+        (head(1, 0), "its version is 1"),
+        (head(3, 2**60), "its head cannot be right"),
+        (head(3, 1) + endless, "is no GGUF file"),
+    ]
+    for content, sentence in contents:
+        path.write_bytes(content)
+        if sentence not in (said := refusal(path)):
+            wrong.append((content[:40], said))
+    assert wrong == []
 
 
-def test_a_token_that_would_take_forever_to_be_cut_is_refused(tmp_path: Path) -> None:
-    tokens = ["<unk>", "a" * 10**6, "a"]
-    spm = {"model": "llama", "tokens": tokens, "token_type": [2, 1, 1], "scores": [0.0, -1.0, -2.0]}
-    facts = {f"tokenizer.ggml.{name}": value for name, value in spm.items()}
-    config = EngineConfig(str(gguf(tmp_path, **facts)), "ngram", offline=True)
-    with pytest.raises(LoadError, match="a token of more than 1024 characters"):
-        load_pair(config, lambda *_: None)
+def head(version: int, pairs: int) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", version, 0, pairs)
 
 
-def head(*values: bytes) -> bytes:
-    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(values)) + b"".join(values)
-
-
-def pair(number: int, kind: int, value: bytes) -> bytes:
-    return struct.pack("<Q", 3) + b"%03d" % number + struct.pack("<I", kind) + value
-
-
-def test_arrays_in_arrays_without_end_are_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "m.gguf").write_bytes(head(pair(1, 9, struct.pack("<IQ", 9, 1) * 5000)))
-    with pytest.raises(LoadError, match=r"m\.gguf is no GGUF file"):
-        read_gguf(tmp_path / "m.gguf")
-
-
-@pytest.mark.parametrize("size", [2**20, 2**25])
-def test_a_head_that_says_little_at_length_does_not_fill_the_memory(size: int, tmp_path: Path) -> None:
+def test_a_head_that_says_little_at_length_does_not_fill_the_memory(tmp_path: Path) -> None:
     """A file with holes takes no disk, and each of its bytes would be a number in memory."""
+    size = 2**20
     with (tmp_path / "m.gguf").open("wb") as file:
-        file.write(head()[:-8] + struct.pack("<Q", 2000))
+        file.write(head(3, 2000))
         for number in range(100):
-            file.write(pair(number, 9, struct.pack("<IQ", 0, size)))
+            file.write(struct.pack("<Q", 3) + b"%03d" % number + struct.pack("<IIQ", 9, 0, size))
             file.seek(size, os.SEEK_CUR)
         file.truncate(2**37)
     with pytest.raises(LoadError, match="its head cannot be right"):
         read_gguf(tmp_path / "m.gguf")
 
 
-def test_weights_that_are_there_twice_are_refused(tmp_path: Path) -> None:
-    data = gguf(tmp_path).read_bytes()
-    assert data.count(b"blk.0.attn_norm.weight") == data.count(b"blk.1.attn_norm.weight") == 1
-    (tmp_path / "m.gguf").write_bytes(data.replace(b"blk.1.attn_norm.weight", b"blk.0.attn_norm.weight"))
-    assert "twice" in refusal(tmp_path / "m.gguf")
+def test_neither_a_long_context_nor_a_strange_name_is_any_harm(tmp_path: Path) -> None:
+    """A context takes no memory before it is used, and a name may be any bytes."""
+    facts: dict[str, Any] = {"llama.context_length": 2**32 - 1}
+    assert loaded(gguf(tmp_path / "m.gguf", **facts)).target.context_len == 2**32 - 1
+    path = write_model(tmp_path / "m.gguf", "llama", random_model("llama"), "Q8_0", **facts)
+    for quant in ("gguf", "auto"):  # on torch's kernels, and on native ones where there are any
+        assert loaded(path, quant).target.context_len == 2**32 - 1
+    for name in (b"a**b", b"a[", b"n" * 250, b"\xff\xfe", "\u202emodel 🙂 中".encode()):
+        path = path.rename(tmp_path / os.fsdecode(name + b".gguf"))
+        assert check_config(configured(path, "gguf")).verdict is not FitLevel.CANNOT
+        assert fingerprint(path)
+        shown = loaded(path, "gguf").target.name
+        assert shown.isprintable() and shown.encode(), name
 
 
-def test_a_context_of_any_length_takes_no_memory_before_it_is_used(tmp_path: Path) -> None:
-    model = tiny_ggufs.random_model("llama")
-    path = tiny_ggufs.write_quantised(
-        tmp_path / "m.gguf", "llama", model, "Q8_0", **{"llama.context_length": 2**32 - 1}
-    )
-    loaded = load_pair(EngineConfig(str(path), "ngram", offline=True), lambda *_: None).target
-    assert loaded.context_len == 2**32 - 1
-
-
-@pytest.mark.parametrize("lost", ["model.layers.1.", "model.layers.0.mlp.up", "model.norm", "embed_tokens"])
-def test_weights_that_are_missing_are_not_made_up(lost: str, tmp_path: Path) -> None:
+def test_a_folder_whose_files_do_not_fit_each_other_is_refused(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "m")
-    kept = {name: array for name, array in load_file(folder / "model.safetensors").items() if lost not in name}
-    save_file(kept, folder / "model.safetensors", {"format": "pt"})
-    config = EngineConfig(str(folder), "ngram", device="cpu", threads=1, offline=True, quant="fp32")
-    with pytest.raises(LoadError, match="it lacks the weights"):
-        load_pair(config, lambda *_: None)
-    if "layers" in lost:  # the check knows of layers alone
-        assert check_config(config).verdict is FitLevel.CANNOT
-
-
-def test_one_file_of_several_without_their_index_is_refused(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "m")
-    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
-    assert refusal(folder)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"hidden_size": -32},
-        {"hidden_size": "32"},
-        {"max_position_embeddings": "4096"},
-        {"num_hidden_layers": 3},
-        {"num_attention_heads": 3},
-        {"num_key_value_heads": 4},
-        {"head_dim": 16},
-    ],
-)
-def test_sizes_that_are_none_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "m")
-    text = (folder / "config.json").read_text("utf-8")
-    (folder / "config.json").write_text(json.dumps(json.loads(text) | changes), "utf-8")
-    assert refusal(folder)
-
-
-def test_json_in_json_without_end_is_a_sentence(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "m")
-    (folder / "config.json").write_text('{"a":' * 50000 + "1" + "}" * 50000)
+    config, weights = folder / "config.json", folder / "model.safetensors"
+    usual, whole = config.read_text("utf-8"), weights.read_bytes()
+    for changes in (
+        {"hidden_size": -32}, {"hidden_size": "32"}, {"max_position_embeddings": "4096"}, {"num_hidden_layers": 3},
+        {"num_attention_heads": 3}, {"num_key_value_heads": 4}, {"head_dim": 16},
+    ):  # fmt: skip
+        config.write_text(json.dumps(json.loads(usual) | changes), "utf-8")
+        assert refusal(folder), changes
+    config.write_text('{"a":' * 50000 + "1" + "}" * 50000)
     assert "config.json" in refusal(folder)
-
-
-@pytest.mark.parametrize("at", [[-64, 64], [0, 64], [64, 0], [32, 96]])
-def test_weights_that_do_not_lie_one_behind_the_other_are_refused(at: list[int], tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "m")
-    about = {name: {"dtype": "F32", "shape": [4, 4], "data_offsets": at} for name in ("a", "b")}
-    said = json.dumps(about).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(said)) + said + bytes(128))
+    config.write_text(usual, "utf-8")
+    for lost in ("model.layers.1.", "model.layers.0.mlp.up", "model.norm", "embed_tokens"):
+        weights.write_bytes(whole)
+        save_file({k: v for k, v in load_file(weights).items() if lost not in k}, weights, {"format": "pt"})
+        assert "it lacks the weights" in refusal(folder, "layers" in lost)  # the check knows of layers alone
+    for at in ([-64, 64], [0, 64], [64, 0], [32, 96]):  # none of which leaves each its own place
+        said = json.dumps({name: {"dtype": "F32", "shape": [4, 4], "data_offsets": at} for name in "ab"}).encode()
+        weights.write_bytes(struct.pack("<Q", len(said)) + said + bytes(128))
+        assert refusal(folder), at
+    weights.write_bytes(whole)
+    weights.rename(folder / "model-00001-of-00002.safetensors")  # without their index
     assert refusal(folder)
-
-
-@pytest.mark.parametrize(
-    "name", [b"a**b.gguf", b"a[.gguf", b"n" * 250 + b".gguf", b"\xff\xfe.gguf", "\u202emodel 🙂 中.gguf".encode()]
-)
-def test_strange_names_of_files(name: bytes, tmp_path: Path) -> None:
-    path = gguf(tmp_path)
-    strange = tmp_path / os.fsdecode(name)
-    path.rename(strange)
-    config = EngineConfig(str(strange), "ngram", device="cpu", threads=1, offline=True, quant="fp32")
-    assert check_config(config).verdict is not FitLevel.CANNOT
-    assert fingerprint(strange)
-    name_shown = load_pair(config, lambda *_: None).target.name
-    assert name_shown.isprintable() and name_shown.encode()

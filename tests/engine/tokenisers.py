@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import jinja2
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from engine.errors import InvalidParams
+from engine.text.chat_template import compile_template
+from engine.text.tokenizer import Render
 
 TEXTS = [
     "the quick brown fox jumps over the lazy dog; 你好，世界。 你好 吗？ 天气 很好",
@@ -20,28 +18,12 @@ CHATML = (
     "{{ '<|im_start|>assistant\n' }}"
 )
 TRIMMING = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] | trim }}<|im_end|>\n{% endfor %}"
-NO_SYSTEM = (
-    "{% for m in messages %}{% if m.role == 'system' %}{{ raise('no system') }}{% endif %}[{{ m.content }}]{% endfor %}"
-)
+NO_SYSTEM = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}[{{ m.content }}]{% endfor %}"
 DROPS_SYSTEM = "{% for m in messages if m.role != 'system' %}[{{ m.content }}]{% endfor %}"
 
 
-def renderer(template: str) -> Callable[[list[dict[str, str]]], str]:
-    """As `loading` makes one: the template's own failures become InvalidParams."""
-
-    def refuse(reason: str) -> None:
-        raise jinja2.TemplateError(reason)
-
-    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
-    compiled = environment.from_string(template)
-
-    def render(turns: list[dict[str, str]]) -> str:
-        try:
-            return compiled.render(messages=turns, **{"raise": refuse})
-        except jinja2.TemplateError as error:
-            raise InvalidParams("messages", str(error)) from error
-
-    return render
+def renderer(template: str) -> Render:
+    return compile_template(template, "m")
 
 
 def byte_level() -> Tokenizer:
