@@ -2,369 +2,235 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from engine.config import BOUNDS, DecodingParams, Detail, Rule
+from engine.config import BOUNDS, Detail, Rule
 from engine.events import FinishReason
 from engine.serving.engine import State, Status
-from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script, play
-from ui import jobs
+from tests.fake_engine import DEFAULT_TEXT, FakeEngine
+from tests.ui.samples import VALUES, Blocks, at_once, begun, everything, race, run, with_values  # noqa: F401
 from ui.chat.handlers import Handlers
-from ui.controls import TABLE, Narrowed, Options, control_of
+from ui.controls import Narrowed, Options, control_of
 from ui.html.render import both
-from ui.race import handlers as module
 from ui.race import verdict, viewer
 from ui.race.handlers import Races
 from ui.recording import trace_file
-from ui.recording.recordings import Lane, LaneName, Recording, extend
+from ui.recording.recordings import Recording
 from ui.updates import Patch
 
-VALUES = [control.default for control in TABLE]
-WISH = {"key": "k1", "prompt": "hello", "k": "auto", "temperature": 0, "length": 128, "dice": True}
+WISH: dict[str, Any] = {"key": "k1", "prompt": "hello", "k": "auto", "temperature": 0, "length": 128, "dice": True}
+PLACE: dict[str, Any] = {"lane": "speculative", "block": 3, "piece": 0}
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pace is for eyes; here nobody looks."""
-    monkeypatch.setattr(jobs, "UPDATE_S", 0.002)
-    monkeypatch.setattr(module, "GLANCE_S", 0.001)
+class Visit:
+    """Somebody at the page."""
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self.engine = engine
+        self.races = Races(Handlers(engine, Options()))
+
+    def racing(self, values: list[object] = VALUES, **wished: object) -> AsyncGenerator[Patch, None]:
+        return self.races.race(WISH | wished, values)
+
+    def race(self, values: list[object] = VALUES, **wished: object) -> list[dict[str, Any]]:
+        return [message["live"] for message in run(everything(self.racing(values, **wished)))]
+
+    def look(self, what: str, **args: Any) -> Any:
+        message = run(self.races.look(what, args))
+        return None if message is None else next(message[name] for name in message if name != "v")
+
+    def open(self, **args: Any) -> dict[str, Any]:
+        opened: dict[str, Any] = self.look("open", number=1, **args)["recording"]
+        return opened
+
+    def recording(self, id_: str) -> Recording:
+        found = self.races.recordings.find(id_)
+        assert found is not None
+        return found
 
 
-def run(action: Callable[[], Awaitable[Any]]) -> Any:
-    return asyncio.run(asyncio.wait_for(action(), 60))
+@pytest.fixture
+def visit(engine: FakeEngine) -> Visit:
+    return Visit(engine)
 
 
-def races(engine: FakeEngine) -> Races:
-    return Races(Handlers(engine, Options()))
+# -- a race ------------------------------------------------------------------------------------------------------------
 
 
-async def everything(messages: AsyncGenerator[Patch, None]) -> list[dict[str, Any]]:
-    return [message["live"] async for message in messages]
-
-
-def raced(made: Races, values: Sequence[object] = VALUES, **wished: object) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = run(lambda: everything(made.race(WISH | wished, values)))
-    return found
-
-
-def look(made: Races, what: str, **args: object) -> Any:
-    message = run(lambda: made.look(what, args))
-    return None if message is None else next(payload for name, payload in message.items() if name != "v")
-
-
-def texts(lanes: Sequence[dict[str, Any]]) -> list[str]:
-    return [lane["name"] for lane in lanes]
-
-
-class Page:
-    """Takes messages as assets/page/viewer.js does, and can miss some."""
-
-    def __init__(self) -> None:
-        self.blocks: dict[str, list[Any]] = {}
-        self.phases: dict[str, str] = {}
-        self.torn = False
-
-    def take(self, lanes: Sequence[dict[str, Any]]) -> None:
-        for lane in lanes:
-            have = self.blocks.setdefault(lane["name"], [])
-            if lane["from"] > len(have):
-                self.torn = True
-                continue
-            have += lane["blocks"][len(have) - lane["from"] :]
-            self.phases[lane["name"]] = lane["phase"]
-
-
-def test_a_race_tells_both_lanes_whole_and_then_the_verdict(engine: FakeEngine) -> None:
-    engine.tok_s = 3000
-    made = races(engine)
-    messages = raced(made)
-    assert messages[0]["recording"]["user"] == "hello" and messages[0]["running"]
-    page = Page()
-    for message in messages[1:]:
-        page.take(message["lanes"])
+def test_a_race_tells_both_lanes_whole_and_then_the_verdict_also_where_messages_are_lost(visit: Visit) -> None:
+    visit.engine.tok_s = 1500
+    first, *messages = visit.race()
     last = messages[-1]
-    assert not page.torn and page.phases == {"plain": "finished", "speculative": "finished"}
-    assert not last["running"] and last["verdict"] and not any("verdict" in message for message in messages[:-1])
-    kept = look(made, "open", number=1, id=last["id"])["recording"]
-    assert {lane["name"]: lane["blocks"] for lane in kept["lanes"]} == page.blocks
-    for lane in made.recordings.find(last["id"]).lanes:  # type: ignore[union-attr]
-        assert lane.reply.text == DEFAULT_TEXT
+    assert first["recording"]["user"] == "hello" and first["running"] and not last["running"] and last["verdict"]
+    assert not any("verdict" in message for message in messages[:-1])
+    assert {lane["phase"] for lane in last["lanes"]} == {"finished"}
+    lanes = {lane["name"]: lane["blocks"] for lane in visit.open(id=last["id"])["lanes"]}
+    for of in (1, 3):
+        page = Blocks()
+        assert all(page.take(message["lanes"], "name") for message in (*messages[::of], last)) and page == lanes
+    assert [lane.reply.text for lane in visit.recording(last["id"]).lanes] == [DEFAULT_TEXT] * 2
 
 
-def test_two_messages_of_three_may_be_lost(engine: FakeEngine) -> None:
-    engine.tok_s = 1500
-    page = Page()
-    messages = raced(races(engine))
-    for place, message in enumerate(messages[1:]):
-        if place % 3 == 0 or message is messages[-1]:
-            page.take(message["lanes"])
-    assert not page.torn and set(page.phases.values()) == {"finished"}
-
-
-def test_the_form_speaks_before_the_settings(engine: FakeEngine) -> None:
-    values = [{"temperature": 0.3, "top_p": 0.5, "num_speculative_tokens": "0", "probe_every": 5, "system": "Be brief."}.get(c.name, c.default)
-              for c in TABLE]  # fmt: skip
-    raced(races(engine), values, k=4, temperature=0.7, length=32, dice=False)
-    params = engine.raced[0].params
-    assert params.num_speculative_tokens == 4 and params.max_new_tokens == 32 and params.rule is Rule.REJECTION
-    assert params.sampling.temperature == 0.7 and params.sampling.top_p == 0.5
-    assert params.detail == Detail.FULL and params.probe_every == 0
-    assert [message.content for message in engine.raced[0].messages] == ["Be brief.", "hello"]
-    raced(races(engine), k="auto", dice=True)
-    assert engine.raced[1].params.num_speculative_tokens is None and engine.raced[1].params.rule is Rule.SHARED_NOISE
+def test_the_form_speaks_before_the_settings(visit: Visit) -> None:
+    chosen = with_values(temperature=0.3, top_p=0.5, num_speculative_tokens="0", probe_every=5, system="Be brief.")
+    visit.race(chosen, k=4, temperature=0.7, length=32, dice=False)
+    visit.race()
+    one, other = visit.engine.raced
+    assert [message.content for message in one.messages] == ["Be brief.", "hello"]
+    params, sampling = one.params, one.params.sampling
+    assert (params.num_speculative_tokens, params.max_new_tokens, params.rule) == (4, 32, Rule.REJECTION)
+    assert (sampling.temperature, sampling.top_p, params.detail, params.probe_every) == (0.7, 0.5, Detail.FULL, 0)
+    assert (other.params.num_speculative_tokens, other.params.rule) == (None, Rule.SHARED_NOISE)
 
 
 def test_what_the_form_offers_is_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with other settings: no copy of a range stands in the form."""
-    drawn = replace(control_of("temperature"), narrowed=Narrowed(0.25, 1.5, "a test"), step=0.125, default=0.75)
-    for one in (control_of("temperature"), drawn):
+    usual = control_of("temperature")
+    for one in (usual, replace(usual, narrowed=Narrowed(0.25, 1.5, "a test"), step=0.125, default=0.75)):
         monkeypatch.setattr(viewer, "control_of", {"temperature": one}.__getitem__)
         [field] = re.findall(r'<input name="temperature"[^>]*>', viewer.watch())
-        found = {name: float(value) for name, value in re.findall(r'(min|max|step|value)="([^"]*)"', field)}
-        assert found == {"min": one.low, "max": one.high, "step": one.step, "value": one.default}
+        offered = {name: float(value) for name, value in re.findall(r'(min|max|step|value)="([^"]*)"', field)}
+        assert offered == {"min": one.low, "max": one.high, "step": one.step, "value": one.default}
     [select] = re.findall(r'<select name="k".*?</select>', viewer.watch())
-    offered = re.findall(r'<option value="(\w+)"', select)
-    assert offered == [k for k in control_of("num_speculative_tokens").choices if k != "0"]
-    assert set(verdict.KS) < set(offered)
+    ks = re.findall(r'<option value="(\w+)"', select)
+    assert ks == [k for k in control_of("num_speculative_tokens").choices if k != "0"] and set(verdict.KS) < set(ks)
     assert all(BOUNDS["max_new_tokens"].low <= n <= BOUNDS["max_new_tokens"].high for n in viewer.LENGTHS)
 
 
-@pytest.mark.parametrize(
-    "wished", [{"temperature": None}, {"length": "many"}, {"k": 99}, {"temperature": float("nan")}]
-)
-def test_what_cannot_be_is_corrected_and_said(engine: FakeEngine, wished: dict[str, object]) -> None:
-    messages = raced(races(engine), **wished)
-    assert messages[0]["notice"] and len(engine.raced) == 1
+def test_what_cannot_be_is_corrected_or_refused_in_words(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wished in ({"temperature": None}, {"length": "many"}, {"k": 99}, {"temperature": float("nan")}):
+        assert visit.race(**wished)[0]["notice"]
+    assert len(visit.engine.raced) == 4
+
+    def refused(notice: str, values: list[object] = VALUES, **wished: object) -> None:
+        assert visit.race(values, **wished) == [{"key": "k1", "notice": both(notice), "running": False}]
+
+    for prompt in ("", "   ", "\u200b", None, 7, ["x"]):
+        refused("notice.empty", prompt=prompt)
+    refused("race.nobody", with_values(drafter="none"))
+    refused("race.nobody", k=0)
+    visit.engine.busy = True
+    refused("notice.full")
+    visit.engine.context_len = 3
+    assert "at most 3" in visit.race()[-1]["notice"] and len(visit.engine.raced) == 4
+    with monkeypatch.context() as broken:
+        broken.setattr(visit.engine, "race", None)
+        refused("notice.bug")
 
 
-@pytest.mark.parametrize("prompt", ["", "   ", "\u200b", None, 7, ["x"]])
-def test_nothing_is_not_raced(engine: FakeEngine, prompt: object) -> None:
-    [message] = raced(races(engine), prompt=prompt)
-    assert message["notice"] == both("notice.empty") and not message["running"] and not engine.raced
+def test_it_waits_for_the_engine_and_can_be_stopped_while_it_waits(visit: Visit) -> None:
+    visit.engine.state = Status(State.LOADING, "load", 0.5)
+    first, *_, last = run(begun(visit.racing(), lambda: visit.races.stop("k1")))
+    assert first["live"]["running"] and not visit.engine.raced
+    assert last["live"] == {"key": "k1", "notice": both("notice.unsent"), "running": False}
 
 
-def test_a_race_needs_somebody_who_guesses(engine: FakeEngine) -> None:
-    for values, wished in (([("none" if c.name == "drafter" else c.default) for c in TABLE], {}), (VALUES, {"k": 0})):
-        message = raced(races(engine), values, **wished)[-1]
-        assert message["notice"] == both("race.nobody") and not message["running"]
+@pytest.mark.parametrize("leaves", [False, True])
+def test_stopped_or_left_half_way_both_lanes_keep_what_they_have(visit: Visit, leaves: bool) -> None:
+    visit.engine.hold_after = 20
 
-
-def test_a_refusal_is_said_in_words(engine: FakeEngine) -> None:
-    engine.busy = True
-    assert raced(races(engine))[-1] == {"key": "k1", "notice": both("notice.full"), "running": False}
-    engine.busy, engine.context_len = False, 3
-    assert "3" in raced(races(engine))[-1]["notice"]
-
-
-def test_it_waits_for_the_engine_and_can_be_stopped_while_it_waits(engine: FakeEngine) -> None:
-    engine.state = Status(State.LOADING, "load", 0.5)
-    made = races(engine)
-
-    async def waiting() -> list[dict[str, Any]]:
-        found = []
-        async for message in made.race(WISH, VALUES):
-            found.append(message["live"])
-            made.stop("k1")
-        return found
-
-    messages = run(waiting)
-    assert messages[0]["running"] and messages[-1] == {"key": "k1", "notice": both("notice.unsent"), "running": False}
-    assert not engine.raced
-
-
-def test_stopped_half_way_both_lanes_keep_what_they_have(engine: FakeEngine) -> None:
-    engine.hold_after = 20
-    made = races(engine)
-
-    async def racing() -> list[dict[str, Any]]:
-        found = []
-        async for message in made.race(WISH, VALUES):
-            found.append(message["live"])
-            if all(len(lane["blocks"]) for lane in found[-1].get("lanes", [])) and "lanes" in found[-1]:
-                await made.look("stop", {"key": "k1"})
-        return found
-
-    last = run(racing)[-1]
-    lanes = made.recordings.find(last["id"]).lanes  # type: ignore[union-attr]
-    assert not last["running"] and [lane.reply.reason for lane in lanes] == [FinishReason.CANCELLED] * 2
-    assert all(DEFAULT_TEXT.startswith(lane.reply.text) and lane.reply.text for lane in lanes)
-
-
-def test_a_page_that_goes_ends_the_race(engine: FakeEngine) -> None:
-    engine.hold_after = 20
-    made = races(engine)
-
-    async def leaving() -> str:
-        racing = made.race(WISH, VALUES)
+    async def story() -> str:
+        racing = visit.racing()
+        id_ = ""
         async for message in racing:
-            if message["live"].get("lanes"):
-                await racing.aclose()
-                return str(message["live"]["id"])
-        raise AssertionError
+            if all(lane["blocks"] for lane in message["live"].get("lanes", [{"blocks": []}])):
+                id_ = message["live"]["id"]
+                [again] = await everything(visit.racing())
+                assert again["live"]["notice"] == both("notice.busy"), "one key is one race"
+                await (racing.aclose() if leaves else visit.races.look("stop", {"key": "k1"}))
+        return id_
 
-    id_ = run(leaving)
-    assert engine.raced[0].race.cancelled
-    assert not made.recordings.find(id_).running  # type: ignore[union-attr]
-    assert not made._live and not made.handlers.sessions._line
-
-
-def test_one_key_is_one_race(engine: FakeEngine) -> None:
-    engine.hold_after = 5
-    made = races(engine)
-
-    async def twice() -> dict[str, Any]:
-        first = made.race(WISH, VALUES)
-        await anext(first)
-        [second] = await everything(made.race(WISH, VALUES))
-        await first.aclose()
-        return second
-
-    assert run(twice)["notice"] == both("notice.busy") and len(engine.raced) == 1
-
-
-def test_a_mistake_of_ours_does_not_leave_the_page_waiting(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> str:
-        raise RuntimeError("a mistake")
-
-    monkeypatch.setattr(module.verdict, "verdict", broken)
-    assert raced(races(engine))[-1] == {"key": "k1", "notice": both("notice.bug"), "running": False}
+    lanes = visit.recording(run(story())).lanes
+    assert [lane.reply.reason for lane in lanes] == [FinishReason.CANCELLED] * 2
+    assert all(DEFAULT_TEXT.startswith(lane.reply.text) and lane.reply.text for lane in lanes)
+    assert visit.engine.raced[0].race.cancelled and not visit.races._live and not visit.races.handlers.sessions._line
 
 
 # -- recordings --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", trace_file.SHIPPED)
-def test_the_recordings_that_come_with_the_app_need_no_model(engine: FakeEngine, name: str) -> None:
-    engine.state = Status(State.FAILED, "load", message="no model")
-    made = races(engine)
-    recording = look(made, "open", number=4, shipped=name)["recording"]
-    assert texts(recording["lanes"]) == ["plain", "speculative"] and recording["verdict"] and recording["made"]
-    assert all(lane["phase"] == "finished" for lane in recording["lanes"])
-    block = next(i for i, (_, row) in enumerate(recording["lanes"][1]["blocks"]) if row.get("d"))
-    assert look(made, "round", id=recording["id"], lane="speculative", block=block, piece=0)["html"]
-    made.recordings._store.clear()
-    assert look(made, "charts", id=recording["id"], upto={"plain": 5})["charts"]
-    assert look(made, "file", id=recording["id"], form="page", lang="zh", number=1)["text"].startswith("<!")
+def test_the_recordings_that_come_with_the_app_need_no_model(visit: Visit) -> None:
+    visit.engine.state = Status(State.FAILED, "load", message="no model")
+    for name in trace_file.SHIPPED:
+        shown = visit.open(shipped=name)
+        assert [(lane["name"], lane["phase"]) for lane in shown["lanes"]] == [
+            ("plain", "finished"),
+            ("speculative", "finished"),
+        ]
+        block = next(i for i, (_, row) in enumerate(shown["lanes"][1]["blocks"]) if row.get("d"))
+        id_ = shown["id"]
+        assert shown["verdict"] and shown["made"] and visit.look("round", id=id_, **PLACE | {"block": block})["html"]
+        assert visit.look("charts", id=id_, upto={"plain": 5})["charts"]
+        assert visit.look("file", id=id_, form="page", lang="zh")["text"].startswith("<!")
 
 
-def test_what_is_saved_can_be_opened_again_elsewhere(engine: FakeEngine) -> None:
-    made = races(engine)
-    id_ = raced(made, k=3)[-1]["id"]
-    file = look(made, "file", id=id_, form="trace", number=9)
+def test_what_is_saved_can_be_opened_again_elsewhere_and_a_page_gives_back_what_was_forgotten(visit: Visit) -> None:
+    id_ = visit.race(k=3)[-1]["id"]
+    file, before, other = visit.look("file", id=id_, form="trace", number=9), visit.open(id=id_), Visit(FakeEngine())
+    opened = other.open(trace=file["text"])
     assert file["number"] == 9 and file["name"].endswith(".json")
-    other = races(FakeEngine())
-    opened = look(other, "open", number=1, trace=file["text"])["recording"]
-    before = look(made, "open", number=2, id=id_)["recording"]
     assert opened["id"] != id_ and opened | {"id": id_} == before
-    asked = {"lane": "speculative", "block": 3, "piece": 0}
-    assert look(other, "round", id=opened["id"], **asked)["html"] == look(made, "round", id=id_, **asked)["html"] != ""
+    htmls = [page.look("round", id=one, **PLACE)["html"] for page, one in ((visit, id_), (other, opened["id"]))]
+    assert htmls[0] == htmls[1] != ""
+    lanes = [
+        {"name": lane["name"], "about": lane["about"], "rows": [row for _, row in lane["blocks"]]}
+        for lane in before["lanes"]
+    ]
+    head = {"greenlight_trace": 1, "title": ["", ""], **{name: before[name] for name in ("made", "system", "user")}}
+    assert other.open(trace=json.loads(json.dumps(head | {"lanes": lanes}))) | {"id": id_} == before
 
 
-def test_a_page_gives_back_what_the_server_forgot(engine: FakeEngine) -> None:
-    made = races(engine)
-    shown = look(made, "open", number=1, id=raced(made)[-1]["id"])["recording"]
-    trace = {
-        "greenlight_trace": 1, "made": shown["made"], "title": ["", ""], "system": shown["system"], "user": shown["user"],
-        "lanes": [{"name": lane["name"], "about": lane["about"], "rows": [row for _, row in lane["blocks"]]} for lane in shown["lanes"]],
-    }  # fmt: skip
-    again = look(races(FakeEngine()), "open", number=1, trace=json.loads(json.dumps(trace)))["recording"]
-    assert again | {"id": shown["id"]} == shown
-
-
-def test_a_reply_of_a_chat_is_a_recording_of_one_lane(engine: FakeEngine) -> None:
-    made = races(engine)
-    handlers = made.handlers
+def test_a_reply_of_a_chat_is_a_recording_of_one_lane_once_it_is_written(visit: Visit) -> None:
+    handlers, engine = visit.races.handlers, visit.engine
     id_ = handlers.sync("")["conversation"]
-
-    async def chat() -> None:
-        async for _ in handlers.send(id_, "hello", VALUES):
-            pass
-
-    run(chat)
-    opened = look(made, "open", number=1, conversation=id_, key=1)["recording"]
-    assert texts(opened["lanes"]) == ["reply"] and opened["user"] == "hello" and opened["verdict"]
-    turn = handlers.sessions.find(id_).turns[0]  # type: ignore[union-attr]
-    assert len(opened["lanes"][0]["blocks"]) == len(turn.reply.blocks)
-    for wrong in ({"conversation": id_, "key": 2}, {"conversation": "x", "key": 1}, {"conversation": id_, "key": "1"}):
-        assert look(made, "open", number=1, **wrong)["failed"] == both("watch.lost")
-
-
-def test_a_reply_that_is_being_written_is_not_opened_yet(engine: FakeEngine) -> None:
     engine.hold_after = 10
-    made = races(engine)
-    handlers = made.handlers
-    id_ = handlers.sync("")["conversation"]
 
     async def meanwhile() -> Any:
         sending = handlers.send(id_, "hello", VALUES)
-        async for _ in sending:
-            break
-        opened = await made.look("open", {"number": 1, "conversation": id_, "key": 1})
-        await sending.aclose()
+        await anext(sending)
+        opened = await visit.races.look("open", {"number": 1, "conversation": id_, "key": 1})
+        engine.gate.set()
+        await everything(sending)
         return opened
 
-    assert run(meanwhile)["opened"]["failed"] == both("watch.say.unfinished")
+    assert run(meanwhile())["opened"]["failed"] == both("watch.say.unfinished")
+    opened = visit.open(conversation=id_, key=1)
+    [lane], [turn] = opened["lanes"], handlers.sessions.open(id_).turns
+    assert (lane["name"], len(lane["blocks"]), opened["user"]) == ("reply", len(turn.reply.blocks), "hello")
+    for wrong in ({"conversation": id_, "key": 2}, {"conversation": "x", "key": 1}, {"conversation": id_, "key": "1"}):
+        assert visit.look("open", **wrong)["failed"] == both("watch.lost")
 
 
-@pytest.mark.parametrize(
-    "trace", ["", "{", "[]", "null", "{}", {"greenlight_trace": 2}, {"greenlight_trace": 1}, 7, None, "x" * 100, {"greenlight_trace": 1, "made": "", "title": ["", ""], "system": "", "user": "", "lanes": []}]
-)  # fmt: skip
-def test_a_file_that_is_none_is_refused_in_words(engine: FakeEngine, trace: object) -> None:
-    answer = look(races(engine), "open", number=3, trace=trace)
-    assert answer["number"] == 3 and 'lang="zh"' in answer["failed"]
+def test_what_is_not_there_or_no_file_is_refused_in_words(visit: Visit) -> None:
+    strange = ("", "{", "[]", "null", "{}", {"greenlight_trace": 2}, {"greenlight_trace": 1}, 7, None)
+    for args in (*({"trace": trace} for trace in strange), {"shipped": "../x"}, {"shipped": None}, {"id": "x"}, {}):
+        answer = visit.look("open", number=3, **args)  # type: ignore[arg-type]
+        assert answer["number"] == 3 and 'lang="zh"' in answer["failed"]
+    for what in ("round", "charts", "file"):
+        for id_ in (None, "x", ["x"], "shipped-x", "shipped-../../x"):
+            assert run(visit.races.look(what, {"id": id_}))["forgot"] == id_
+    assert visit.look("nonsense", id="shipped-chat") is None
+    place = PLACE | {"id": "shipped-chat"}
+    assert visit.look("round", **place)["html"]
+    for name, wrong in (
+        ("lane", "none"),
+        ("block", -1),
+        ("block", 999),
+        ("piece", 99),
+        ("block", "1"),
+        ("piece", None),
+    ):
+        assert visit.look("round", **place | {name: wrong})["html"] == ""
 
 
-@pytest.mark.parametrize(
-    "args", [{}, {"id": "x"}, {"id": None}, {"id": ["x"]}, {"id": "shipped-x"}, {"id": "shipped-../../x"}]
-)
-@pytest.mark.parametrize("what", ["round", "charts", "file"])
-def test_of_an_unknown_recording_that_is_said(engine: FakeEngine, what: str, args: dict[str, object]) -> None:
-    message = run(lambda: races(engine).look(what, args))
-    assert message["forgot"] == args.get("id")
-
-
-@pytest.mark.parametrize("args", [{"shipped": "../x"}, {"shipped": None}, {"id": "x"}, {}])
-def test_what_is_not_there_is_not_opened(engine: FakeEngine, args: dict[str, object]) -> None:
-    assert look(races(engine), "open", number=1, **args)["failed"]
-
-
-@pytest.mark.parametrize(
-    "place",
-    [
-        {"lane": "none"},
-        {"block": -1},
-        {"block": 999},
-        {"piece": 99},
-        {"block": "1"},
-        {"piece": None},
-        {"block": True, "piece": 9},
-    ],
-)
-def test_a_token_that_is_not_there_has_no_pane(engine: FakeEngine, place: dict[str, object]) -> None:
-    made = races(engine)
-    asked: dict[str, object] = {"lane": "plain", "block": 0, "piece": 0}
-    assert look(made, "round", id="shipped-chat", **asked)["html"]
-    assert look(made, "round", id="shipped-chat", **(asked | place))["html"] == ""
-
-
-def test_an_unknown_question_is_left_unanswered(engine: FakeEngine) -> None:
-    assert look(races(engine), "nonsense", id="shipped-chat") is None
-
-
-def test_charts_are_of_the_moment_that_is_shown(engine: FakeEngine) -> None:
-    made = races(engine)
-    params = DecodingParams(drafter="ngram", num_speculative_tokens=3, detail=Detail.FULL)
-    recording = Recording("r", "hello", (Lane(LaneName.PLAIN), Lane(LaneName.SPECULATIVE)))
-    recording = extend(recording, LaneName.SPECULATIVE, play(Script(), params))
-    recording = extend(recording, LaneName.PLAIN, play(Script(), replace(params, num_speculative_tokens=0)))
-    made.recordings.put(recording)
-    whole, part = (look(made, "charts", id="r", upto=upto)["charts"] for upto in ({}, {"plain": 3, "speculative": 2}))
-    assert whole["cumulative"]["figure"] and part != whole
-    assert look(made, "charts", id="r", upto={"plain": "x", 3: 4})["charts"] == whole
+def test_charts_are_of_the_moment_that_is_shown(visit: Visit) -> None:
+    visit.races.recordings.put(race(recording_id="r"))
+    moments: list[dict[Any, Any]] = [{}, {"plain": 3, "speculative": 2}, {"plain": "x", 3: 4}]
+    whole, part, strange = (visit.look("charts", id="r", upto=upto)["charts"] for upto in moments)
+    assert whole["cumulative"]["figure"] and part != whole == strange

@@ -127,10 +127,8 @@ def test_nothing_is_said_while_a_lane_runs_and_a_reply_that_did_not_race_has_its
         assert verdict(running) == "" and comparison(running) is None
     alone = of_turn(Turn(1, "hi", advance(Reply(), GUESSED)), "r")
     html = verdict(alone)
-    assert (
-        comparison(alone) is None and "this reply" in said(html)
+    assert comparison(alone) is None and "this reply" in said(html)
     assert "race-again" not in html and "Same text" not in html
-    )
 
 
 def test_lanes_with_next_to_nothing_have_dashes_and_no_speed_up() -> None:
