@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from engine.config import Message
 from engine.errors import InvalidParams
 from engine.stopping import StopStrings
 from engine.text.chat_template import compile_template
+from engine.text.detokenizer import WindowDetokenizer
 from engine.text.tokenizer import NO_SYSTEM, NO_TEMPLATE, build_tokenizer
 from engine.text.tokenizer import Tokenizer as OurTokenizer
 from tests.engine import tokenisers
@@ -74,6 +77,12 @@ def test_hard_texts_come_back_piece_by_piece() -> None:
         for text in HARD:
             parts = streamed(tokenizer, tokenizer.encode(text))
             assert "".join(parts) == text and parts[-1] == "", "nothing waits for the end"
+
+
+def test_a_replacement_character_of_the_models_own_waits_only_as_long_as_a_character_may_be() -> None:
+    backend: Any = SimpleNamespace(decode=lambda ids, **_: "\ufffd" * len(ids))
+    reader = WindowDetokenizer(backend)
+    assert [reader.push(7) for _ in range(8)] == ["", "", "", "\ufffd" * 4] * 2
 
 
 def test_words_of_other_kinds_keep_their_spaces() -> None:
