@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +19,8 @@ from engine.control.latency import Profile
 from engine.decode import ReplyContext, generate
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.protocol import Drafter, Proposal, always
-from engine.events import Event, Finished
+from engine.events import Event, Finished, Round
+from engine.kernels.native_sampler import NativeSampler
 from engine.networks.attention import Span
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
@@ -39,7 +41,7 @@ class FakeNetwork:
 
     writes_features = True
 
-    sampler = None
+    sampler: NativeSampler | None = None
 
     def __init__(self, vocab_size: int, logits_of: LogitsOf, padding: int = 3) -> None:
         self.vocab_size = vocab_size
@@ -58,15 +60,17 @@ class FakeNetwork:
             keys, _ = span.cache.write(0, span.begin, new, new)
             for layer in span.cache.feature_layers if self.writes_features else ():
                 span.cache.write_features(layer, span.begin, new[0])
-            assert positions[span.row : span.row + span.count].tolist() == list(
-                range(span.begin, span.begin + span.count)
-            )
-            context = tuple(int(x) for x in keys[0, :, 0].tolist())
+            at = positions[span.row : span.row + span.count].tolist()
+            assert at == list(range(span.begin, span.begin + span.count))
+            context = tuple(map(int, keys[0, :, 0].tolist()))
             for i in range(span.count):
                 if span.row + i in wanted:
                     row = self.logits_of(context[: span.begin + i + 1])
                     logits[span.row + i, : self.vocab_size] = torch.tensor(row, dtype=torch.float32)
         return logits[logit_rows]
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        return token_ids[:, None].float()
 
 
 def hashed_logits(vocab_size: int, seed: int = 0, order: int = 3, scale: float = 2.0) -> LogitsOf:
@@ -86,14 +90,12 @@ def noisy(logits_of: LogitsOf, vocab_size: int, amount: float) -> LogitsOf:
     return lambda ids: logits_of(ids) + amount * other(ids)
 
 
-def byte_tokenizer(chat: bool = True) -> Tokenizer:
+def byte_tokenizer() -> Tokenizer:
     """Each id is a byte; id 256 ends a turn. The template is <role>content\\n."""
-    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [byte for byte in range(256) if byte not in printable]
     to_char = {byte: chr(byte) for byte in printable} | {byte: chr(0x100 + i) for i, byte in enumerate(rest)}
     vocab = {to_char[byte]: byte for byte in range(256)}
-    assert sorted(vocab) == alphabet
     backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocab, merges=[]))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = tokenizers.decoders.ByteLevel()
@@ -102,7 +104,7 @@ def byte_tokenizer(chat: bool = True) -> Tokenizer:
     def render(turns: list[dict[str, str]]) -> str:
         return "".join(f"<{turn['role']}>{turn['content']}\n" for turn in turns) + "<assistant>"
 
-    return build_tokenizer(backend, render if chat else None, {256})
+    return build_tokenizer(backend, render, {256})
 
 
 @dataclass
@@ -142,6 +144,10 @@ def finished(events: Sequence[Event]) -> Finished:
     return last
 
 
+def rounds(events: Sequence[Event]) -> list[Round]:
+    return [event for event in events if isinstance(event, Round)]
+
+
 @dataclass(frozen=True)
 class FakeLoaded:
     """The shape of `loading.Loaded`."""
@@ -157,36 +163,31 @@ class FakeLoaded:
     note: str = ""
 
 
+@dataclass(frozen=True)
 class FakeHead:
-    """The shape of a trained head: guesses by a language of its own, and insists on the features that it was
-    promised."""
+    """The shape of a trained head; its drafter guesses by a language of its own."""
 
-    feature_layers = (0, 2)
+    logits_of: LogitsOf
     acceptance = (0.6, 0.5)
-
-    def __init__(self, logits_of: LogitsOf) -> None:
-        self._logits_of = logits_of
-
-    def drafter(self) -> Drafter:
-        return _FakeHeadDrafter(Model(FakeNetwork(257, self._logits_of), 4096), KVCache())
 
 
 class FakePair(ModelPair):
     """A pair whose head is a FakeHead."""
 
     def head_drafter(self, cache: KVCache) -> Drafter:
-        assert isinstance(self.head, FakeHead)
-        return self.head.drafter()
+        logits_of = self.head.logits_of  # type: ignore[union-attr]
+        return _FakeHeadDrafter(Model(FakeNetwork(257, logits_of), 4096), KVCache())
 
 
 class _FakeHeadDrafter(DraftModelDrafter):
+    """Insists on the features that it was promised."""
+
     name = "head"
-    feature_layers: tuple[int, ...] = FakeHead.feature_layers
+    feature_layers: tuple[int, ...] = (0, 2)
 
     def propose(self, option, context, k, should_continue=always) -> Proposal:  # type: ignore[no-untyped-def]
         ids, features = context.ids, context.features
-        assert features.shape == (len(ids) - 1, len(self.feature_layers), 1)
-        assert features[:, 0, 0].tolist() == list(ids[:-1])
+        assert features.shape == (len(ids) - 1, 2, 1) and features[:, 0, 0].tolist() == list(ids[:-1])
         return super().propose(option, replace(context, features=None), k, should_continue)
 
 
@@ -208,3 +209,28 @@ def fake_engine(
 
 def say(text: str) -> list[Message]:
     return [Message("user", text)]
+
+
+ANY = hashed_logits(257, seed=8)
+
+
+def endless(ids: tuple[int, ...]) -> np.ndarray:
+    """Never ends, and repeats itself now and then, so that copies are offered, some of them right."""
+    row = ANY(ids).copy()
+    row[256] = -50.0
+    row[ord("a") + len(ids) % 3] += 8.0
+    return row
+
+
+class Gate:
+    """An endless language that waits for permission once `length` tokens are there: lets a test look at the middle of
+    a reply."""
+
+    def __init__(self, length: int) -> None:
+        self.length, self.open, self.reached = length, threading.Event(), threading.Event()
+
+    def __call__(self, ids: tuple[int, ...]) -> np.ndarray:
+        if len(ids) > self.length:
+            self.reached.set()
+            assert self.open.wait(60)
+        return endless(ids)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import stats  # type: ignore[import-untyped]
 
 from engine import verify as verify_module
 from engine.config import Rule, SamplingParams
@@ -27,13 +27,14 @@ class ScriptedRng(KeyedRng):
     """Random numbers that the test chooses, {(position, purpose): u}, 0 where it does not. Rejection rule only."""
 
     __slots__ = ("numbers",)
+    numbers: Mapping[tuple[int, Purpose], float]
 
     def __init__(self, numbers: Mapping[tuple[int, Purpose], float]) -> None:
         super().__init__(0, Rule.REJECTION)
         object.__setattr__(self, "numbers", numbers)
 
     def uniform(self, position: int, purpose: Purpose) -> float:
-        return float(self.numbers.get((position, purpose), 0.0))
+        return self.numbers.get((position, purpose), 0.0)
 
 
 def measure_of(outcome: Callable[[float], int]) -> Iterator[tuple[int, float]]:
