@@ -161,6 +161,7 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert all(json.loads(line)["ids"] for line in out.read_text().splitlines())
     words = capsys.readouterr().err
     assert "stopped: " in words and "interrupted" in words and "Traceback" not in words
+    monkeypatch.chdir(tmp_path)
     for arguments, message in (
         (["--out", "x.jsonl.gz"], "name a .jsonl file"),
         (["--out", str(tmp_path)], "name another file with --out"),
