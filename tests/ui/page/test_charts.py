@@ -3,220 +3,177 @@ asked for."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from tests.fake_engine import FakeEngine, Script
-from tests.ui.conftest import Standing
-from tests.ui.page.conftest import Visit
+from tests.ui.page.conftest import PATIENCE_MS, Visit
+from tests.ui.samples import raced
+from ui import bundle
 from ui.charts.reply import NAMES, plotly_script
-from ui.controls import Options
+from ui.examples import ASSETS
+from ui.race import charts
 
 pytestmark = pytest.mark.browser
 
-LAUNCH = Callable[..., str]
-VISIT = Callable[..., Visit]
+SHEET = f'<!doctype html><html data-lang="en"><meta charset="utf-8"><style>{bundle.style()}</style>'
+SCRIPT = """(made) => {
+  const root = document.documentElement, mount = new AbortController().signal, atStart = () => {};
+  const on = (type, listener) => document.addEventListener(type, listener, true);
+  const tell = (name) => document.dispatchEvent(new CustomEvent(`greenlight:${name}`));
+  %s
+  window.made = made;
+  for (const where of ["one", "other"]) {
+    const state = window[where] = {moment: "first", asked: [], answering: true, section: document.getElementById(`${where}-charts`)};
+    Object.assign(state, chartsIn(state.section, {
+      moment: () => state.moment ?? String(Date.now()),
+      request: () => { state.asked.push(Date.now()); if (state.answering) setTimeout(() => state.give(made)); },
+    }));
+  }
+}"""
+"""What charts.js finds in the scope that it shares with the rest of the page's script, and two sections."""
 
-CHARTS_MS = 500
-OPEN = "document.querySelector('details.charts').open = true"
-LINE = "[data-chart=speed] .scatterlayer path.js-line"
-OVERFLOWING = """() => [document.documentElement, ...document.querySelectorAll('.charts, .charts *:not(svg *)')]
+OVERFLOWING = """(place) => [document.documentElement, ...document.querySelectorAll(`${place}, ${place} *:not(svg *)`)]
     .filter((part) => part.scrollWidth > part.clientWidth + 1 && getComputedStyle(part).display !== 'inline')
     .map((part) => part.tagName + '.' + part.className)"""
+SMALLEST = """(place) => Math.min(...[...document.querySelectorAll(`${place} .plot text, ${place} td`)]
+    .map((one) => parseFloat(getComputedStyle(one).fontSize)))"""
+WIDTHS = "() => [...document.querySelectorAll('.charts .plot .main-svg:first-child')].map((svg) => svg.getBoundingClientRect().width)"
+COLOURS = """() => ['path.js-line', '.xtitle'].map((one) => getComputedStyle(document.querySelector(`[data-chart=speed] ${one}`)))
+    .flatMap(({stroke, fill}, i) => i ? fill : stroke)"""
+PLOTLY = "script[data-plotly]"
+TITLE = "[data-chart=speed] .xtitle"
 
 
-@pytest.fixture(scope="module")
-def standing() -> Iterator[Standing]:
-    """An app for this file alone, whose engine has two drafters that propose in turn."""
-    words = Script(text="".join(f" w{i}" for i in range(400)))
-    made = Standing(lambda: FakeEngine(drafters=("none", "ngram", "head", "both"), answer=lambda _: words))
-    yield made
-    made.close()
+@pytest.fixture
+def sheet(chromium: Any) -> Iterator[Any]:
+    """A page with two closed sections, as viewers have them."""
+    sheet = chromium.new_context(viewport={"width": 360, "height": 800}).new_page()
+    sheet.set_default_timeout(PATIENCE_MS)
+    errors: list[str] = []
+    sheet.on("pageerror", lambda error: errors.append(str(error)))
+    html = SHEET + charts.frame("one") + charts.frame("other")
+    sheet.route("http://sheet.test/", lambda route: route.fulfill(body=html, content_type="text/html"))
+    sheet.route("**/plotly.min.js", lambda route: route.fulfill(path=plotly_script(), content_type="text/javascript"))
+    sheet.clock.install()
+    sheet.goto("http://sheet.test/")
+    source = (ASSETS / "page" / "charts.js").read_text(encoding="utf-8")
+    sheet.evaluate(SCRIPT % source, charts.charts(raced(60)))
+    yield sheet
+    sheet.context.close()
+    assert not errors
 
 
-def written(page: Visit) -> Visit:
-    """With a finished reply and its charts drawn."""
-    page.send("hello")
-    page.wait_turns(1)
-    page.page.evaluate(OPEN)
-    drawn(page)
-    return page
-
-
-def drawn(page: Visit) -> None:
+def drawn(page: Any, section: str) -> None:
     """Each chart is drawn once it is in sight."""
-    for name in NAMES:
-        page.page.locator(f"[data-chart={name}]").scroll_into_view_if_needed()
-        page.page.wait_for_selector(f"[data-chart={name}] .plot .plot-container")
-    page.page.locator(".charts h3").first.scroll_into_view_if_needed()
+    for figure in page.locator(f"{section} figure").all():
+        figure.scroll_into_view_if_needed()
+        figure.locator(".plot-container").wait_for()
 
 
-def colours(page: Visit) -> list[str]:
-    """Of a line and of words in a chart."""
-    return list(
-        page.page.evaluate(
-            f"""() => [getComputedStyle(document.querySelector('{LINE}')).stroke,
-                getComputedStyle(document.querySelector('[data-chart=speed] .xtitle')).fill]"""
-        )
+def test_sections_ask_seldom_and_share_nothing_but_plotly(sheet: Any) -> None:
+    sheet.clock.run_for(5000)
+    assert sheet.evaluate("one.asked.length + other.asked.length") == sheet.locator(PLOTLY).count() == 0, "closed"
+    sheet.evaluate("one.moment = ''; one.section.open = other.section.open = true")
+    drawn(sheet, "#other-charts")
+    sheet.evaluate("one.give({charts: null})")
+    assert sheet.evaluate("one.asked.length") == sheet.locator("#one-charts table").count() == 0, (
+        "of others, or nothing"
     )
 
+    sheet.evaluate("one.answering = false; one.moment = 'first'")
+    sheet.clock.run_for(5000)
+    sheet.evaluate("one.answering = true")
+    drawn(sheet, "#one-charts")
+    assert sheet.locator(PLOTLY).count() == 1
+    assert sheet.evaluate("one.asked.length") > 2, "a lost answer is asked for again"
+    assert sheet.evaluate("other.asked.length") == 1, "nothing is new, so nothing is asked again"
 
-def until_coloured(page: Visit, before: list[str]) -> None:
-    page.page.wait_for_function(
-        f"(before) => getComputedStyle(document.querySelector('{LINE}')).stroke !== before", arg=before[0]
-    )
+    sheet.evaluate("one.asked.length = 0; one.moment = null")
+    sheet.clock.run_for(10_000)
+    asked = sheet.evaluate("one.section.open = false, one.asked")
+    assert len(asked) > 10 and min(later - one for one, later in pairwise(asked)) >= 500, "twice a second at most"
+    sheet.clock.run_for(5000)
+    assert sheet.evaluate("one.asked.length") == len(asked)
+
+    sheet.evaluate("Object.values(made.charts).forEach((one) => { one.figure = null; }), other.moment = 'second'")
+    for name in charts.NAMES:
+        sheet.wait_for_selector(f"#other-{name} .plot", state="hidden")
+        assert sheet.is_visible(f"#other-{name} .reading"), "a sentence in place of empty axes"
 
 
-def test_four_charts_are_drawn_when_the_section_is_opened(page: Visit) -> None:
-    scripts: list[str] = []
-    page.page.on(
-        "request", lambda request: scripts.append(request.url) if plotly_script().name in request.url else None
-    )
+def test_charts_of_a_reply(launch_page: Callable[..., str], visit: Callable[..., Visit]) -> None:
+    words = Script(text="".join(f" w{i}" for i in range(400)))
+    engine = FakeEngine(drafters=("none", "ngram", "head", "both"), answer=lambda _: words)
+    page = visit(launch_page(engine))
+    shown = page.page
+    shown.route("**/plotly.min.js", lambda route: route.abort())
     page.send("hello")
     page.wait_turns(1)
-    assert not scripts and not page.texts(".charts table"), "nothing is loaded or asked for while it is closed"
-    page.page.click(".charts > summary")
-    drawn(page)
-    assert len(scripts) == 1 and len(page.texts(".charts table")) == len(NAMES)
-    assert page.page.locator(".charts [data-chart=speed] .xtitle").text_content() == "tokens written"
-    for name in NAMES:
-        plot = page.page.locator(f"[data-chart={name}] .plot")
-        assert plot.get_attribute("role") == "img" and len(plot.get_attribute("aria-label") or "") > 20
-    assert "plain" in (page.page.text_content("[data-chart=speed] .legend") or "")
-    assert page.page.locator("[data-chart=acceptance] .legend .traces").count() == 2
-    assert not page.page.locator(".modebar-btn, .plotlyjsicon").count()
-    assert not page.outside
+    assert not page.texts(f".charts table, {PLOTLY}"), "nothing is loaded or asked for while closed"
+    shown.click(".charts > summary")
+    shown.wait_for_selector(".charts .failed")
+    shown.wait_for_selector(".charts table")
+    assert len(page.texts(".charts table")) == len(NAMES) and not shown.is_visible(".charts .plot"), "without Plotly"
+    shown.unroute("**/plotly.min.js")
+    shown.click(".charts > summary")
+    shown.click(".charts > summary")
+    drawn(shown, ".charts")
+    assert not shown.is_visible(".charts .failed") and not page.outside
+    page_labels = shown.locator(".charts .plot[role=img]")
+    english = [one.get_attribute("aria-label") for one in page_labels.all()]
+    assert shown.text_content(TITLE) == "tokens written" and min(map(len, english)) > 20
+    assert "plain" in shown.text_content("[data-chart=speed] .legend")
+    assert shown.locator("[data-chart=acceptance] .legend .traces").count() == 2, "one a drafter"
+    assert not shown.locator(".modebar-btn, .plotlyjsicon").count()
+    assert shown.evaluate("document.querySelector('.plot')._fullLayout.xaxis.fixedrange"), "a finger scrolls the page"
 
+    shown.locator(".charts h3").first.scroll_into_view_if_needed()
+    light = shown.evaluate(COLOURS)
+    for same in ("!==", "==="):
+        shown.click("[data-action=theme]")
+        shown.wait_for_function(f"(light) => ({COLOURS})().every((one, i) => one {same} light[i])", arg=light)
+    shown.click("[data-action=language]")
+    shown.locator(TITLE, has_text=re.compile("[一-鿿]")).wait_for()
+    assert "charts." not in shown.inner_text(".charts") and "drafter." not in shown.inner_text(".charts")
+    assert not set(english) & {one.get_attribute("aria-label") for one in page_labels.all()}
 
-def test_the_tables_are_there_without_plotly(page: Visit) -> None:
-    page.page.route("**/plotly.min.js", lambda route: route.abort())
-    page.send("hello")
-    page.wait_turns(1)
-    page.page.evaluate(OPEN)
-    page.page.wait_for_selector(".charts table")
-    page.page.wait_for_selector(".charts .failed:not([hidden])")
-    assert len(page.texts(".charts table")) == len(NAMES) and not page.page.is_visible(".charts .plot")
-    page.page.unroute("**/plotly.min.js")
-    page.page.click(".charts > summary")
-    page.page.click(".charts > summary")
-    drawn(page)
-    assert not page.page.is_visible(".charts .failed")
+    width = shown.evaluate(WIDTHS)[0]
+    shown.set_viewport_size({"width": 700, "height": 800})
+    shown.click("#gl-panel .fold")
+    drawn(shown, ".charts")
+    shown.wait_for_function(f"(before) => ({WIDTHS})().every((width) => width > before + 50)", arg=width)
+    shown.set_viewport_size({"width": 390, "height": 844})
+    drawn(shown, ".charts")
+    shown.wait_for_function(f"() => ({WIDTHS})().every((width) => 240 < width && width <= 390)")
+    assert shown.evaluate(OVERFLOWING, ".charts") == [] and shown.evaluate(SMALLEST, ".charts") >= 12
 
-
-def test_charts_follow_the_theme(page: Visit, engine: FakeEngine) -> None:
-    light = colours(written(page))
-    page.page.click("[data-action=theme]")
-    until_coloured(page, light)
-    dark = colours(page)
-    assert all(one != other for one, other in zip(light, dark, strict=True))
-    page.page.click("[data-action=theme]")
-    until_coloured(page, dark)
-    assert colours(page) == light
-
-
-def test_charts_follow_the_language(page: Visit) -> None:
-    written(page)
-    english = page.page.text_content("[data-chart=speed] .xtitle")
-    label = page.page.get_attribute("[data-chart=speed] .plot", "aria-label")
-    page.page.click("[data-action=language]")
-    page.page.wait_for_function(
-        "(before) => document.querySelector('[data-chart=speed] .xtitle').textContent !== before", arg=english
-    )
-    assert re.search(r"[一-鿿]", page.page.text_content("[data-chart=speed] .xtitle") or "")
-    assert page.page.get_attribute("[data-chart=speed] .plot", "aria-label") != label
-    shown = page.page.inner_text(".charts")
-    assert "charts." not in shown and "drafter." not in shown
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_charts_are_legible_on_a_phone(engine: FakeEngine, launch_page: LAUNCH, visit: VISIT, width: int) -> None:
-    page = visit(launch_page(engine), viewport={"width": width, "height": 844})
-    page.send("hello")
-    page.wait_turns(1)
-    if page.page.is_visible("#gl-panel .fold"):
-        page.page.click("#gl-panel .fold")
-    page.page.evaluate(OPEN)
-    drawn(page)
-    assert page.page.evaluate(OVERFLOWING) == []
-    boxes = page.page.evaluate(
-        "() => [...document.querySelectorAll('.plot .main-svg:first-child')].map((svg) => "
-        "svg.getBoundingClientRect().width)"
-    )
-    assert all(240 < box <= width for box in boxes)
-    sizes = page.page.evaluate(
-        "() => [...document.querySelectorAll('.plot text, .charts td')].map((one) => "
-        "parseFloat(getComputedStyle(one).fontSize))"
-    )
-    assert sizes and min(sizes) >= 12
-    assert json.loads(
-        page.page.evaluate("JSON.stringify(document.querySelector('.plot')._fullLayout.xaxis.fixedrange)")
-    )
-
-
-def test_charts_take_the_width_that_there_is(page: Visit) -> None:
-    written(page)
-    width = "document.querySelector('.plot .main-svg').getBoundingClientRect().width"
-    before = page.page.evaluate(width)
-    page.page.set_viewport_size({"width": 700, "height": 800})
-    page.page.click("#gl-panel .fold")
-    page.page.locator(".plot").first.scroll_into_view_if_needed()  # charts out of sight are left as they are
-    page.page.wait_for_function(f"(before) => {width} > before + 50", arg=before)
-    assert page.page.evaluate(OVERFLOWING) == []
-
-
-def test_a_fast_reply_is_asked_about_twice_a_second_at_most(launch_page: LAUNCH, visit: VISIT) -> None:
-    words = Script(text="".join(f" w{i}" for i in range(2000)))
-    engine = FakeEngine(tok_s=500, answer=lambda _: words)
-    page = visit(launch_page(engine, Options(max_new_tokens=2048)))
-    asked = moments(page)
-    page.page.evaluate(OPEN)
-    page.send("hello")
-    page.wait_turns(1, "running")
-    drawn(page)
-    page.wait_turns(1)
-    page.page.wait_for_function(
-        f"() => document.querySelector('[data-chart=speed]').innerText.includes('{len(page.reply().split())}')"
-    )
-    count = len(asked)
-    assert count >= 2
-    assert count <= 2 + (asked[-1] - asked[0]) / CHARTS_MS, "over all of it: a busy browser sends single ones late"
-    page.page.wait_for_timeout(1500)
-    assert len(asked) <= count + 1, "a reply that has ended is asked about once more, and then no longer"
-
-
-def moments(page: Visit) -> list[float]:
-    """When the page asks for charts, by its own clock, from now on."""
-    asked: list[float] = []
-    page.page.expose_function("askedForCharts", lambda at: asked.append(at))
-    page.page.evaluate(
-        """() => { const before = window.fetch; window.fetch = (...args) => {
-            if (typeof args[1]?.body === 'string' && args[1].body.includes('"what":"charts"')) askedForCharts(Date.now());
-            return before(...args); }; }"""
-    )
-    return asked
-
-
-def test_another_conversation_has_its_own_charts(page: Visit, engine: FakeEngine) -> None:
-    written(page)
-    first = page.page.inner_text("[data-chart=speed] table")
     engine.answer = lambda _: Script(text=" again" * 40)
+    engine.hold_after = 20
     page.send("more")
-    page.wait_turns(2)
-    page.page.wait_for_function(
-        "(before) => document.querySelector('[data-chart=speed] table')?.innerText !== before", arg=first
-    )
+    for last in ("–2[0-3]$", "–41$"):  # while it is written, and when it has ended
+        shown.locator("[data-chart=speed] tbody tr :first-child", has_text=re.compile(last)).first.wait_for()
+        engine.gate.set()
 
 
-def test_a_reply_without_guesses_has_sentences_in_place_of_empty_axes(launch_page: LAUNCH, visit: VISIT) -> None:
-    page = visit(launch_page(FakeEngine(drafters=("none",)), Options(drafter="none")))
-    page.send("hello")
-    page.wait_turns(1)
-    page.page.evaluate(OPEN)
-    page.page.locator("[data-chart=time]").scroll_into_view_if_needed()
-    page.page.wait_for_selector("[data-chart=time] .plot-container")
-    for name in ("acceptance", "lengths"):
-        assert not page.page.is_visible(f"[data-chart={name}] .plot")
-        assert page.page.is_visible(f"[data-chart={name}] .reading")
+LANGS = {"en": ".zh { display: none }", "zh": ".en { display: none }", "en zh": ""}
+USUAL, SPACED = "letter-spacing: normal", "letter-spacing: .12em; word-spacing: .16em"
+"""The second is as wide as a reader may set text and still lose nothing (WCAG 2.2, 1.4.12). No usual font is so much
+wider than another: what is legible with it is legible in whatever fonts a phone has, or the machine that runs this
+test."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("langs", LANGS)
+@pytest.mark.parametrize(("width", "spacing"), [(360, USUAL), (320, SPACED)], ids=["usual", "spaced"])
+def test_every_chart_is_legible_on_a_phone(sheet: Any, langs: str, width: int, spacing: str) -> None:
+    """Both languages at once are words twice as long as they are."""
+    sheet.set_viewport_size({"width": width, "height": 800})
+    sheet.add_style_tag(content=f"#one-charts {{ {spacing} }} {LANGS[langs]}")
+    sheet.evaluate("(lang) => { document.documentElement.dataset.lang = lang; one.section.open = true; }", langs[:2])
+    drawn(sheet, "#one-charts")
+    assert sheet.evaluate(OVERFLOWING, "#one-charts") == [] and sheet.evaluate(SMALLEST, "#one-charts") >= 12
