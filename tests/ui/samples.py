@@ -98,6 +98,11 @@ def bilingual(html: str) -> bool:
     return english == chinese > 1 and bool(re.search("[\u4e00-\u9fff]", said(html, "zh")))
 
 
+def cells(html: str) -> list[list[str]]:
+    """A table's rows in English, cell by cell."""
+    return [[*map(said, re.findall("(?s)<t[hd].*?</t[hd]>", row))] for row in re.findall("(?s)<tr.*?</tr>", html)]
+
+
 # -- replies -----------------------------------------------------------------------------------------------------------
 
 GREEDY = About("m", "w", "k", "cpu", True, 99, ("ngram",), DecodingParams())
@@ -147,6 +152,17 @@ def race(script: Script | None = None, recording_id: str = "r1") -> Recording:
     plain, guessed = (play(script or Script(), params) for params in (PLAIN, replace(GUESSING, probe_every=0)))
     made = recording({LaneName.PLAIN: plain, LaneName.SPECULATIVE: guessed})
     return replace(made, id=recording_id, date="2026-01-02")
+
+
+def written(tokens: int, k: int | None = 3, drafter: str = "both", detail: Detail = Detail.FULL) -> list[Event]:
+    """A reply of so many tokens, with everything that is recorded."""
+    params = DecodingParams(SamplingParams(), drafter, k, max_new_tokens=tokens, probe_every=0, detail=detail)
+    return play(Script(text=" w" * tokens), params)
+
+
+def raced(tokens: int) -> Recording:
+    """The same for both lanes of a race."""
+    return recording({LaneName.PLAIN: written(tokens, 0), LaneName.SPECULATIVE: written(tokens)})
 
 
 @st.composite

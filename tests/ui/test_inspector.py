@@ -37,6 +37,7 @@ from tests.ui.samples import (
     WARM,
     Reader,
     bilingual,
+    cells,
     decodings,
     few,
     recording,
@@ -105,9 +106,7 @@ def shown(piece: int, about: About | None = WARM, **more: Any) -> str:
 
 
 def rows(html: str) -> list[list[str]]:
-    """The table, cell by cell, without its headings; the chosen row begins with a star."""
-    body = re.findall(r'(?s)<tr( aria-current="true")?>(.*?)</tr>', html.partition("<tbody>")[2])
-    return [["*" * bool(now), *map(said, re.findall(r"(?s)<t[hd].*?</t[hd]>", row))] for now, row in body]
+    return cells(html.partition("<tbody>")[2])
 
 
 def bars(html: str) -> dict[str, list[tuple[str, str, str]]]:
@@ -115,8 +114,8 @@ def bars(html: str) -> dict[str, list[tuple[str, str, str]]]:
     lists = {}
     for section in re.findall("(?s)<section>(.*?)</section>", html):
         items = re.findall(r'(?s)<li class="(\w*)">(.*?)</li>', section)
-        cells = [(said(re.findall("<bdi>.*?</bdi>", item)[0]), mark, said(item).split()[-1]) for mark, item in items]
-        lists[said(re.findall("<h4>.*?</h4>", section)[0])] = cells
+        shares = [(said(re.findall("<bdi>.*?</bdi>", item)[0]), mark, said(item).split()[-1]) for mark, item in items]
+        lists[said(re.findall("<h4>.*?</h4>", section)[0])] = shares
     return lists
 
 
@@ -151,17 +150,19 @@ def check_pane(html: str, block: Block, i: int, j: int, about: About | None) -> 
     table = card.table(event, subject)
     assert table in html and card.lines(event) in html and whole == says + table + card.lines(event)
     own = [token for token in event.tokens if token.source is not Source.DRAFT]
-    found = rows(table)
+    body = table.partition("<tbody>")[2]
+    found = cells(body)
     assert len(found) == (len(event.decisions) + len(own) if event.decisions else 0)
-    for decision, (_, _, *cells, outcome) in zip(event.decisions, found, strict=False):
+    for decision, (_, *numbers, outcome) in zip(event.decisions, found, strict=False):
         values = (decision.draft_prob, decision.target_prob, decision.accept_prob, decision.uniform)
-        for cell, value in zip(cells, values, strict=True):
+        for cell, value in zip(numbers, values, strict=True):
             assert cell.startswith(("–", "raw") if value is None else number(value))
         assert outcome == text(f"card.outcome.{decision.outcome.value}", "en")
     if found:
         guessed = [k for k, decision in enumerate(event.decisions) if decision.position == subject.position]
         guess = block.pieces[j].kind in LOST_KINDS or block.pieces[j].kind is Kind.DRAFT
-        assert [k for k, row in enumerate(found) if row[0]] == (guessed if guess else [len(event.decisions)])
+        current = [k for k, row in enumerate(re.findall("(?s)<tr.*?</tr>", body)) if "aria-current" in row]
+        assert current == (guessed if guess else [len(event.decisions)])
 
 
 @few
@@ -242,10 +243,10 @@ def test_why_in_words() -> None:
 
 def test_the_table_in_words() -> None:
     greedy = lost(draft_prob=1.0, target_prob=0.0, accept_prob=0.0, detail=TokenDetail(0.91, 0.04))
-    assert rows(shown(ORANGE, GREEDY, **greedy))[1][2:5] == ["1 raw 0.91", "0 raw 0.04", "0"]
+    assert rows(shown(ORANGE, GREEDY, **greedy))[1][1:4] == ["1 raw 0.91", "0 raw 0.04", "0"]
     unknown = "– not a guess"
-    assert rows(shown(YELLOW))[3] == ["*", "yellow", unknown, "raw 0.44", unknown, unknown, "instead"]
-    assert "no number drawn" in rows(shown(ORANGE, **lost(uniform=None)))[1][5]
+    assert rows(shown(YELLOW))[3] == ["yellow", unknown, "raw 0.44", unknown, unknown, "instead"]
+    assert "no number drawn" in rows(shown(ORANGE, **lost(uniform=None)))[1][4]
 
 
 def test_cards_for_events_that_do_not_fit_together_still_speak() -> None:
