@@ -180,7 +180,7 @@ def test_chi_square_of_what_the_rejection_rule_emits_and_of_a_drafter_that_lies(
     """The one that lies plays its likeliest token and claims to have drawn it."""
     drafter, params, target = drafting(top_k=12)
     counts = np.zeros((2, VOCAB))
-    for rng in (KeyedRng(seed, Rule.REJECTION) for seed in range(800)):
+    for rng in (KeyedRng(seed, Rule.REJECTION) for seed in range(1500)):
         found = draft(drafter, params, rng)
         rows = prob_rows(found)
         for who, proposal in enumerate((found, Proposal((int(rows[0].argmax()),), rows))):
