@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine.cli.progress import Interruptible
 from engine.errors import EngineError
-from engine.events import FinishReason, Round
+from engine.events import FinishReason
 from engine.trace import reply as trace
 from tests.fake_engine import FakeEngine, Script, play
-from ui import controls
+from tests.ui.samples import VALUES, rounds_of
 from ui.bench import client
 from ui.bench import fixtures as invented
 from ui.bench import page_cost as bench
@@ -27,52 +26,41 @@ def test_an_update_and_what_is_pulled_are_measured(tmp_path: Path, capsys: pytes
     report = json.loads(out.read_text(encoding="utf-8"))
     assert set(report) == {"update", "charts", "race", "prose"} and all(job["ratio"] > 0 for job in report.values())
     assert "update" in capsys.readouterr().out
+    assert bench.main(["updates", "--limit", "0"]) == 1 and "at least 1" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_page_is_measured_against_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     engine = FakeEngine(tok_s=2000, answer=lambda _: Script(text=" w" * 900))
     report = bench.measure_attached(engine, 600, 2, None, Interruptible())
     assert report["tokens"] == [599, 599] and report["identical"] == 2
     assert report["decode_s"]["ratio"] == pytest.approx(1, abs=1e-5), "the scripted engine's clock does not move"
-    assert all(updates > 2 for updates in report["updates"])
-    alone, page = engine.asked[0].params, engine.asked[1].params
+    assert all(updates > 2 for updates in report["updates"]) and "2 of 2 identical" in capsys.readouterr().out
+    alone, page = (asked.params for asked in engine.asked[:2])
     assert page.sampling == alone.sampling and page.max_new_tokens == alone.max_new_tokens == 600
-    assert engine.asked[0].conversation == "" != engine.asked[1].conversation
-    assert "2 of 2 identical" in capsys.readouterr().out
-
-
-def test_the_client_receives_every_event(launch_page: Callable[..., str]) -> None:
-    engine = FakeEngine(tok_s=3000, answer=lambda _: Script(text=" w" * 700))
-    url = launch_page(engine)
-    values: list[Any] = [control.default for control in controls.table(controls.Options(), engine.drafters)]
-    rows, updates, wall_s = client.listen(url, "hello", values)
-    written = play(engine.answer(""), engine.asked[0].params, int(rows[0]["seed"]))
-    assert len(rows) == len(written) and updates > 2 and wall_s > 0
-
-
-def test_a_reply_that_fails_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    engine = FakeEngine(answer=lambda _: Script(reason=FinishReason.ERROR, message="The logits were not numbers."))
+    engine.answer = lambda _: Script(reason=FinishReason.ERROR, message="The logits were not numbers.")
     with pytest.raises(EngineError, match="not numbers"):
         bench.measure_attached(engine, 500, 1, None, Interruptible())
 
 
-def test_what_does_not_fit_is_said(launch_page: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
-    url = launch_page(FakeEngine())
+def test_the_client_receives_every_event(engine: FakeEngine, launch_page: Callable[..., str]) -> None:
+    engine.tok_s, engine.answer = 3000, lambda _: Script(text=" w" * 700)
+    url = launch_page(engine)
+    rows, updates, wall_s = client.listen(url, "hello", VALUES)
+    assert len(rows) == len(play(engine.answer(""), engine.asked[0].params)) and updates > 2 and wall_s > 0
     with pytest.raises(EngineError, match="do not belong together"):
         client.listen(url, "hello", [1, 2, 3])
-    assert bench.main(["updates", "--limit", "0"]) == 1
-    assert "at least 1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("tokens", [1, 2, 400, 4000])
-def test_an_invented_reply_is_one_that_could_be(tokens: int) -> None:
-    events = invented.reply(tokens)
-    reply = advance(Reply(), events)
-    if tokens > 1:
+def test_an_invented_reply_is_one_that_could_be() -> None:
+    for tokens in (2, 400, 4000):
+        events = invented.reply(tokens)
         more = invented.more(events)
-        assert len(more) == invented.ROUNDS_AN_UPDATE
+        assert (
+            len(more) == invented.ROUNDS_AN_UPDATE
+            and tokens <= advance(Reply(), events).tally.tokens <= tokens + invented.K
+        )
         events += more
-    positions = [token.position for event in events if isinstance(event, Round) for token in event.tokens]
-    assert positions == list(range(1, len(positions) + 1))
-    assert tokens <= reply.tally.tokens <= tokens + invented.K
-    assert trace.rows(trace.events(trace.rows(events))) == trace.rows(events)
+        positions = [token.position for round_ in rounds_of(events) for token in round_.tokens]
+        assert positions == list(range(1, len(positions) + 1))
+        assert trace.rows(trace.events(trace.rows(events))) == trace.rows(events)
