@@ -5,16 +5,17 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 
-from engine.config import DecodingParams, EngineConfig, Message, SamplingParams
+from engine.config import DecodingParams, EngineConfig, SamplingParams
 from engine.errors import Busy, LoadError, NotReady
-from engine.events import Finished, FinishReason
+from engine.events import FinishReason
 from engine.lab import ExperimentName
 from engine.lab.load_lab import LoadLab
 from engine.lab.results import Failed
@@ -25,21 +26,22 @@ from engine.serving.load_pair import ModelPair
 from engine.serving.served_pair import ServedPair
 from engine.serving.stream import Stream
 from engine.serving.swap import Swap, SwapPhase
-from tests.fakes import FakeLoaded, FakeNetwork, LogitsOf, byte_tokenizer, finished, hashed_logits, noisy, say
+from tests.fakes import FakeLoaded, FakeNetwork, byte_tokenizer, finished, hashed_logits, noisy, say
 
 LANGUAGES = {name: hashed_logits(257, seed) for seed, name in enumerate(("old", "new"))}
+NEW = EngineConfig("new")
 
 
 class World:
-    """Loads pairs by name, as told: `wait` holds a load of that name, `fails` breaks it, `pause` holds a reply."""
+    """Loads pairs by name: `held` holds a load of that name, `fails` breaks it, `pause` holds a reply."""
 
     def __init__(self) -> None:
         self.loaded: list[str] = []
         self.fails: dict[str, Exception] = {}
-        self.held, self.reached = {"": threading.Event()}, threading.Event()
-        self.pause, self.writes = threading.Event(), threading.Event()
+        self.held: dict[str, threading.Event] = {}
+        self.reached, self.pause, self.writes = threading.Event(), threading.Event(), threading.Event()
         self.pause.set()
-        self.drafter: LogitsOf | None = None
+        self.torch_threads: list[int] = []
         self.engine = Engine(EngineConfig("old"), self.load)
         assert self.engine.wait_ready(60).state is State.READY
 
@@ -52,370 +54,250 @@ class World:
             progress("load", 1.0)
         if error := self.fails.get(config.target):
             raise error
-        language = LANGUAGES[config.target]
 
         def speaks(ids: tuple[int, ...]) -> np.ndarray:
+            self.torch_threads.append(torch.get_num_threads())
             if len(ids) > 40:
                 self.writes.set()
                 assert self.pause.wait(60)
-            row = language(ids).copy()
+            row = LANGUAGES[config.target](ids).copy()
             row[256] = -50.0
             return row
 
         target = FakeLoaded(FakeNetwork(257, speaks), byte_tokenizer(), name=config.target)
-        draft = (
-            FakeLoaded(FakeNetwork(257, noisy(speaks, 257, 0.5)), byte_tokenizer()) if config.drafter == "m" else None
-        )
-        return ModelPair(target, draft)  # type: ignore[arg-type]
+        drafter = FakeLoaded(FakeNetwork(257, noisy(speaks, 257, 0.5)), byte_tokenizer())
+        return ModelPair(target, drafter if config.drafter == "m" else None)  # type: ignore[arg-type]
 
-    def ask(self, prompt: str = "hello", n: int = 30, drafter: str = "auto", conversation: str = "") -> Stream:
-        params = DecodingParams(SamplingParams(seed=1), drafter, max_new_tokens=n)
+    def ask(self, prompt: str = "hello", drafter: str = "auto", conversation: str = "") -> Stream:
+        params = DecodingParams(SamplingParams(seed=1), drafter, max_new_tokens=30)
         return self.engine.stream(say(prompt), params, conversation)
-
-    def writing(self) -> Stream:
-        """A reply that is being written, up to where `pause` holds it."""
-        self.writes.clear()
-        stream = self.ask()
-        assert self.writes.wait(60)
-        return stream
 
     def text(self, prompt: str = "hello") -> str:
         return finished(list(self.ask(prompt))).text
 
-    def settled(self, swap: Swap) -> SwapPhase:
-        return swap.wait(60).phase
+    def target(self) -> tuple[str, int]:
+        facts = self.engine.facts()
+        assert facts.target == self.engine.config.target
+        return facts.target, facts.pair
+
+    def waiting(self, config: EngineConfig = NEW) -> tuple[Stream, Swap]:
+        """A reply that is being written, up to where `pause` holds it, and a pair that waits for its end."""
+        self.writes.clear()
+        self.pause.clear()
+        running = self.ask()
+        assert self.writes.wait(60)
+        swap = self.engine.swap(config)
+        with swap._changed:
+            assert swap._changed.wait_for(lambda: swap.status().phase is SwapPhase.WAITING, 60)
+        return running, swap
+
+    def loading(self, config: EngineConfig = NEW) -> Swap:
+        """A pair that is being loaded, until `held` lets it go on."""
+        self.held[config.target] = threading.Event()
+        swap = self.engine.swap(config)
+        assert self.reached.wait(60)
+        return swap
+
+    def change(self, config: EngineConfig = NEW) -> SwapPhase:
+        return self.engine.swap(config).wait(60).phase
+
+    def served(self) -> ServedPair:
+        return self.engine.served_pair()
+
+    def short_of_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """There is memory for one pair at a time."""
+        monkeypatch.setattr(module, "makes_room", lambda *_: True)
+        self.engine._checks_memory = True
 
 
 @pytest.fixture
-def world():  # type: ignore[no-untyped-def]
+def world() -> Iterator[World]:
     made = World()
     yield made
-    made.pause.set()
-    for gate in made.held.values():
+    for gate in (made.pause, *made.held.values()):
         gate.set()
     made.engine.close()
 
 
-def until(phase: SwapPhase, swap: Swap) -> None:
-    with swap._changed:
-        assert swap._changed.wait_for(lambda: swap.status().phase is phase, 60)
-
-
-def test_the_next_reply_is_the_new_pairs_and_its_facts_too(world: World) -> None:
-    before = world.text()
-    assert world.settled(world.engine.swap(EngineConfig("new", drafter="m"))) is SwapPhase.DONE
-    facts = world.engine.facts()
-    assert (facts.target, facts.pair, world.engine.config.target) == ("new", 2, "new")
-    assert "draft_model" in facts.drafters
-    after = world.text()
-    assert after != before
-    assert world.settled(world.engine.swap(EngineConfig("old"))) is SwapPhase.DONE
-    assert world.text() == before and world.engine.facts().pair == 3
-    assert world.loaded == ["old", "new", "old"]
+def test_the_next_reply_is_the_new_pairs_and_of_the_old_ones_nothing_is_left(world: World) -> None:
+    old, gone = world.text(), []
+    for turn, name in enumerate(("new", "old") * 2, 2):
+        gone.append(weakref.ref(world.served().pair.target))
+        assert world.change(EngineConfig(name, drafter="m")) is SwapPhase.DONE
+        assert world.target() == (name, turn) and "draft_model" in world.engine.facts().drafters
+        assert (world.text() == old) == (name == "old")
+    assert world.loaded == ["old", "new", "old", "new", "old"]
+    gc.collect()
+    assert [ref() for ref in gone] == [None] * 4
 
 
 def test_a_running_reply_is_written_to_its_end_by_the_pair_that_began_it(world: World) -> None:
+    """What comes meanwhile is read again by the new pair: for a drafter that has gone, by what there is."""
     alone = world.text()
-    world.pause.clear()
-    running = world.writing()
-    swap = world.engine.swap(EngineConfig("new"))
-    until(SwapPhase.WAITING, swap)
-    late = world.ask()  # read by the old pair, written by the new
-    assert world.engine.facts().target == "old"
+    assert world.change(EngineConfig("old", drafter="m")) is SwapPhase.DONE
+    params = DecodingParams(SamplingParams(seed=1), max_new_tokens=30)
+    stream = Stream()
+    job = ReplyJob.create(world.served(), say("hello"), params, "", [stream])
+    running, swap = world.waiting()
+    late = [world.ask(), world.ask(drafter="draft_model")]
+    experiment = LoadLab(world.engine).experiment(ExperimentName.LENGTH)
+    assert world.target()[0] == "old"
     world.pause.set()
     assert finished(list(running)).text == alone
-    assert world.settled(swap) is SwapPhase.DONE
-    assert finished(list(late)).text == world.text() != alone
+    assert swap.wait(60).phase is SwapPhase.DONE
+    world.engine.submit(job)  # read by the old pair just before it went
+    new = world.text()
+    assert {finished(list(reply)).text for reply in (*late, stream)} == {new} != {alone}
+    last = list(experiment)[-1]
+    assert isinstance(last, Failed) and "once more" in last.message
 
 
 def test_replies_go_on_while_the_other_pair_is_loaded(world: World) -> None:
-    world.held["new"] = threading.Event()
-    swap = world.engine.swap(EngineConfig("new"))
-    assert world.reached.wait(60)
+    swap = world.loading()
     assert world.text() and swap.status().phase is SwapPhase.LOADING and swap.status().fraction == 0.5
     with pytest.raises(Busy):
-        world.engine.swap(EngineConfig("new"))
+        world.engine.swap(NEW)
     world.held["new"].set()
-    assert world.settled(swap) is SwapPhase.DONE
+    assert swap.wait(60).phase is SwapPhase.DONE
 
 
-@pytest.mark.parametrize("error", [LoadError("There is no model new."), RuntimeError("shape"), MemoryError("none")])
-def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_as_it_was(world: World, error: Exception) -> None:
+def test_a_pair_that_cannot_be_used_leaves_the_old_one_as_it_was(world: World) -> None:
     list(world.ask(conversation="c"))
-    caches = world.engine._served_pair.pool
-    before = world.text()
-    world.fails["new"] = error
-    swap = world.engine.swap(EngineConfig("new"))
-    assert world.settled(swap) is SwapPhase.FAILED
-    message = swap.status().message
-    assert message == str(error) if isinstance(error, LoadError) else type(error).__name__ in message
-    assert world.engine.facts().target == world.engine.config.target == "old" and world.engine.facts().pair == 1
-    assert world.engine._served_pair.pool is caches and caches.nbytes  # and its conversations are remembered
-    assert world.text() == before
-    del world.fails["new"]
-    assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.DONE
-
-
-def test_a_pair_whose_first_pass_breaks_leaves_the_old_one_in_use(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = world.text()
-
-    def breaks(*_: object) -> None:
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr(module, "start_pair", breaks)
-    assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.FAILED
-    assert world.text() == before and world.engine.status().state is State.READY
-
-
-def test_a_pair_that_does_not_begin_leaves_torch_the_threads_of_the_old_one(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served = world.engine._served_pair
+    before, served = world.text(), world.served()
     served.pair = replace(served.pair, torch_threads=2)
-    used = []
 
     def breaks(*_: object) -> None:
         torch.set_num_threads(1)
         raise RuntimeError("out of memory")
 
-    def speaks(ids: tuple[int, ...]) -> np.ndarray:
-        used.append(torch.get_num_threads())
-        return LANGUAGES["old"](ids)
+    def failed(said: str) -> bool:
+        status = world.engine.swap(NEW).wait(60)
+        assert status.phase is SwapPhase.FAILED and said in status.message
+        assert world.target() == ("old", 1) and world.engine.status().state is State.READY
+        assert world.served() is served and served.pool.nbytes, "its conversations are remembered"
+        return world.text() == before
 
-    served.pair.target.network.logits_of = speaks
-    monkeypatch.setattr(module, "start_pair", breaks)
-    assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.FAILED
-    world.text()
-    assert set(used) == {2}
-
-
-def test_a_request_that_comes_just_after_it_was_read_is_read_again_by_the_new_pair(world: World) -> None:
-    stream, before = Stream(), world.text()
-    params = DecodingParams(SamplingParams(seed=1), max_new_tokens=30)
-    job = ReplyJob.create(world.engine.served_pair(), say("hello"), params, "", [stream])
-    assert world.settled(world.engine.swap(EngineConfig("new"))) is SwapPhase.DONE
-    world.engine.submit(job)
-    assert finished(list(stream)).text == world.text() != before
+    for error, said in ((LoadError("There is none."), "There is none."), (MemoryError("x"), "MemoryError")):
+        world.fails["new"] = error
+        assert failed(said)
+    world.fails.clear()
+    world.torch_threads.clear()
+    with patch.object(module, "start_pair", breaks):  # its first pass
+        assert failed("out of memory") and {*world.torch_threads} == {2}
+    assert world.change() is SwapPhase.DONE
 
 
-def test_whatever_breaks_when_a_request_is_read_again_ends_that_request_alone(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.pause.clear()
-    running = world.writing()
-    swap = world.engine.swap(EngineConfig("new"))
-    until(SwapPhase.WAITING, swap)
+def test_whatever_breaks_when_a_request_is_read_again_ends_that_request_alone(world: World) -> None:
+    running, swap = world.waiting()
     late = world.ask("no")
-    request = ServedPair.request
-
-    def refuses(served: ServedPair, messages: Sequence[Message], params: DecodingParams) -> object:
-        if messages[-1].content == "no":
-            raise ZeroDivisionError
-        return request(served, messages, params)
-
-    monkeypatch.setattr(ServedPair, "request", refuses)
-    world.pause.set()
-    list(running)
-    assert finished(list(late)).reason is FinishReason.ERROR
-    assert world.settled(swap) is SwapPhase.DONE and world.text()
-
-
-def test_of_the_pairs_that_were_in_use_nothing_is_left(world: World) -> None:
-    gone = []
-    for name in ("new", "old") * 3:
-        world.text()
-        gone.append(weakref.ref(world.engine._served_pair.pair.target))
-        assert world.settled(world.engine.swap(EngineConfig(name))) is SwapPhase.DONE
-    world.text()
-    gc.collect()
-    assert [ref() for ref in gone] == [None] * 6
+    with patch.object(ServedPair, "request", side_effect=ZeroDivisionError):
+        world.pause.set()
+        assert finished(list(running)).reason is FinishReason.LENGTH
+        assert finished(list(late)).reason is FinishReason.ERROR
+    assert swap.wait(60).phase is SwapPhase.DONE and world.text()
 
 
 def test_called_off_while_it_loads_it_is_over_at_once_and_its_load_is_thrown_away(world: World) -> None:
     before = world.text()
-    world.held["new"] = threading.Event()
-    swap = world.engine.swap(EngineConfig("new"))
-    assert world.reached.wait(60)
+    swap = world.loading()
     swap.cancel()
     assert swap.status().phase is SwapPhase.CANCELLED
     again = world.engine.swap(EngineConfig("old"))  # waits for the load that nobody wants any more
     world.held["new"].set()
-    assert world.settled(again) is SwapPhase.DONE
+    assert again.wait(60).phase is SwapPhase.DONE
     swap.cancel()
-    assert swap.status().phase is SwapPhase.CANCELLED and world.engine.facts().pair == 2
-    assert world.text() == before
+    assert swap.status().phase is SwapPhase.CANCELLED and world.target() == ("old", 2) and world.text() == before
 
 
-def test_called_off_while_it_waits_for_a_reply(world: World) -> None:
-    world.pause.clear()
-    running = world.writing()
-    swap = world.engine.swap(EngineConfig("new"))
-    until(SwapPhase.WAITING, swap)
+@pytest.mark.parametrize("makes_room", [False, True])
+def test_called_off_while_it_waits_for_a_reply(world: World, makes_room: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if makes_room:
+        world.short_of_memory(monkeypatch)
+    running, swap = world.waiting()
     late = world.ask("another")
     swap.cancel()
     world.pause.set()
     assert finished(list(running)).reason is FinishReason.LENGTH
     assert finished(list(late)).text == world.text("another")
-    assert world.engine.facts().target == "old" and swap.status().phase is SwapPhase.CANCELLED
+    assert world.target() == ("old", 1) and swap.wait(60).phase is SwapPhase.CANCELLED
+    assert world.loaded == (["old"] if makes_room else ["old", "new"])
+    assert world.change() is SwapPhase.DONE
 
 
-def test_a_waiting_request_for_a_drafter_that_has_gone_is_drafted_by_what_there_is(world: World) -> None:
-    assert world.settled(world.engine.swap(EngineConfig("new", drafter="m"))) is SwapPhase.DONE
-    world.pause.clear()
-    running = world.writing()
-    swap = world.engine.swap(EngineConfig("old"))
-    until(SwapPhase.WAITING, swap)
-    late = world.ask(drafter="draft_model")
+def test_where_memory_is_short_the_old_pair_goes_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.short_of_memory(monkeypatch)
+    world.held["new"] = threading.Event()
+    running, swap = world.waiting()
+    late, old = world.ask(), weakref.ref(world.served().pair.target)
     world.pause.set()
     list(running)
-    assert finished(list(late)).text == world.text() and world.engine.facts().target == "old"
-
-
-def test_an_experiment_that_waited_says_that_it_is_of_the_past(world: World) -> None:
-    world.pause.clear()
-    running = world.writing()
-    swap = world.engine.swap(EngineConfig("new"))
-    until(SwapPhase.WAITING, swap)
-    reports = LoadLab(world.engine).experiment(ExperimentName.LENGTH)
-    world.pause.set()
-    list(running)
-    assert world.settled(swap) is SwapPhase.DONE
-    last = list(reports)[-1]
-    assert isinstance(last, Failed) and "once more" in last.message
-    assert world.text()
-
-
-class Short(World):
-    """There is memory for one pair at a time."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "makes_room", lambda *_: True)
-        super().__init__()
-        self.engine._checks_memory = True
-
-
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
-    made = Short(monkeypatch)
-    yield made
-    for gate in made.held.values():
-        gate.set()
-    made.engine.close()
-
-
-def test_where_memory_is_short_the_old_pair_goes_first(short: Short) -> None:
-    short.held["new"] = threading.Event()
-    swap = short.engine.swap(EngineConfig("new"))
-    assert short.reached.wait(60)
-    assert (
-        short.engine._served_pair is None and short.engine.status().state is State.LOADING and swap.status().made_room
-    )
-    with pytest.raises(NotReady):
-        short.ask()
-    short.held["new"].set()
-    assert short.settled(swap) is SwapPhase.DONE
-    assert short.engine.facts().target == "new" and short.text()
-
-
-@pytest.mark.parametrize("cancelled", [False, True])
-def test_where_it_made_room_for_nothing_it_is_loaded_again(short: Short, cancelled: bool) -> None:
-    before = short.text()
-    short.held["new"] = threading.Event()
-    if not cancelled:
-        short.fails["new"] = LoadError("It is damaged.")
-    swap = short.engine.swap(EngineConfig("new"))
-    assert short.reached.wait(60)
-    if cancelled:
-        swap.cancel()
-        assert not swap.status().over  # not before the old one is back
-    short.held["new"].set()
-    assert short.settled(swap) is (SwapPhase.CANCELLED if cancelled else SwapPhase.FAILED)
-    assert short.engine.status().state is State.READY and short.engine.facts().target == "old"
-    assert short.text() == before and short.loaded == ["old", "new", "old"]
-
-
-def test_where_not_even_the_old_one_can_be_loaded_again_everybody_is_told(short: Short) -> None:
-    short.held["new"] = threading.Event()
-    swap = short.engine.swap(EngineConfig("new"))
-    assert short.reached.wait(60)
-    short.fails = {"new": LoadError("It is damaged."), "old": LoadError("The disk is gone.")}
-    short.held["new"].set()
-    assert short.settled(swap) is SwapPhase.FAILED and swap.status().message == "It is damaged."
-    assert short.engine.status().state is State.FAILED and short.engine.status().message == "The disk is gone."
-
-
-def test_where_memory_is_short_nothing_of_the_old_pair_is_held_while_the_other_is_loaded(short: Short) -> None:
-    short.held["new"] = threading.Event()
-    short.pause.clear()
-    running = short.writing()
-    old = weakref.ref(short.engine._served_pair.pair.target)
-    swap = short.engine.swap(EngineConfig("new"))
-    until(SwapPhase.WAITING, swap)
-    late = short.ask()
-    short.pause.set()
-    list(running)
-    assert short.reached.wait(60)
+    assert world.reached.wait(60)
     gc.collect()
     assert old() is None
-    short.held["new"].set()
-    assert finished(list(late)).text == short.text() and short.settled(swap) is SwapPhase.DONE
-
-
-def test_one_that_will_have_to_make_room_can_be_called_off_while_it_waits(short: Short) -> None:
-    short.pause.clear()
-    running = short.writing()
-    swap = short.engine.swap(EngineConfig("new"))
-    until(SwapPhase.WAITING, swap)
-    swap.cancel()
-    short.pause.set()
-    list(running)
-    assert short.settled(swap) is SwapPhase.CANCELLED and short.loaded == ["old"]
-    assert short.settled(short.engine.swap(EngineConfig("new"))) is SwapPhase.DONE
-
-
-@pytest.mark.parametrize("loads", [False, True])
-def test_closing_the_engine_ends_one_that_makes_room_and_loads_nothing_again(short: Short, loads: bool) -> None:
-    short.pause.clear()
-    short.held["new"] = threading.Event()
-    running = short.writing()
-    swap = short.engine.swap(EngineConfig("new"))
-    until(SwapPhase.WAITING, swap)
-    late = short.ask()
-    if loads:
-        short.pause.set()
-        assert short.reached.wait(60)
-    closing = threading.Thread(target=short.engine.close)
-    closing.start()
-    with short.engine._changed:
-        assert short.engine._changed.wait_for(lambda: short.engine.status().state is State.CLOSED, 60)
-    short.pause.set()
-    short.held["new"].set()
-    closing.join(60)
-    assert short.settled(swap) is SwapPhase.CANCELLED
-    assert finished(list(late)).reason is (FinishReason.ERROR if loads else FinishReason.CANCELLED)
-    assert finished(list(running)) and short.loaded == ["old", "new"][: 1 + loads]
-
-
-def test_closing_the_engine_ends_a_change(world: World) -> None:
-    world.pause.clear()
-    running = world.writing()
-    swap = world.engine.swap(EngineConfig("new"))
-    until(SwapPhase.WAITING, swap)
-    world.pause.set()
-    world.engine.close()
-    assert swap.wait(60).over
-    last = list(running)[-1]
-    assert isinstance(last, Finished)
+    assert world.engine.status().state is State.LOADING and swap.status().made_room
     with pytest.raises(NotReady):
-        world.engine.swap(EngineConfig("new"))
+        world.ask()
+    world.held["new"].set()
+    assert finished(list(late)).text == world.text() and swap.wait(60).phase is SwapPhase.DONE
+    assert world.target() == ("new", 2)
 
 
-@pytest.mark.parametrize("end", [SwapPhase.DONE, SwapPhase.FAILED, SwapPhase.CANCELLED])
-def test_when_it_is_over_it_stays_as_it_is(end: SwapPhase) -> None:
-    swap = Swap(EngineConfig("new"), lambda: None)
-    swap.tell(end, message="So it ended.")
-    swap.tell(SwapPhase.WAITING)
-    swap.cancel()
-    assert (swap.status().phase, swap.status().message) == (end, "So it ended.")
+@pytest.mark.parametrize("end", ["cancelled", "fails", "both fail"])
+def test_where_it_made_room_for_nothing_the_old_one_is_loaded_again(
+    world: World, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.short_of_memory(monkeypatch)
+    before = world.text()
+    swap = world.loading()
+    if end == "cancelled":
+        swap.cancel()
+        assert not swap.status().over, "not before the old one is back"
+    else:
+        world.fails = {"new": LoadError("It is damaged.")}
+    if end == "both fail":
+        world.fails["old"] = LoadError("The disk is gone.")
+    world.held["new"].set()
+    status = swap.wait(60)
+    assert status.phase is (SwapPhase.CANCELLED if end == "cancelled" else SwapPhase.FAILED)
+    assert status.message == ("" if end == "cancelled" else "It is damaged.")
+    if end == "both fail":
+        assert world.engine.status().state is State.FAILED and world.engine.status().message == "The disk is gone."
+        return
+    assert world.engine.status().state is State.READY and world.target()[0] == "old"
+    assert world.text() == before and world.loaded == ["old", "new", "old"]
+
+
+@pytest.mark.parametrize("at", ["waiting", "waiting for room", "loading"])
+def test_closing_the_engine_ends_a_change_and_loads_nothing_again(
+    world: World, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if at != "waiting":
+        world.short_of_memory(monkeypatch)
+        world.held["new"] = threading.Event()
+    running, swap = world.waiting()
+    late, loaded = world.ask(), list(world.loaded)
+    if at == "loading":
+        world.pause.set()
+        assert world.reached.wait(60)
+        loaded.append("new")
+    closing = threading.Thread(target=world.engine.close)
+    closing.start()
+    with world.engine._changed:
+        assert world.engine._changed.wait_for(lambda: world.engine.status().state is State.CLOSED, 60)
+    for gate in (world.pause, *world.held.values()):
+        gate.set()
+    closing.join(60)
+    assert swap.wait(60).phase is SwapPhase.CANCELLED
+    assert finished(list(late)).reason is (FinishReason.ERROR if at == "loading" else FinishReason.CANCELLED)
+    assert finished(list(running)) and world.loaded == loaded
+    with pytest.raises(NotReady):
+        world.engine.swap(NEW)
+
+
+def test_when_it_is_over_it_stays_as_it_is() -> None:
+    for end in (SwapPhase.DONE, SwapPhase.FAILED, SwapPhase.CANCELLED):
+        swap = Swap(NEW, lambda: None)
+        swap.tell(end, message="So it ended.")
+        swap.tell(SwapPhase.WAITING)
+        swap.cancel()
+        assert (swap.status().phase, swap.status().message) == (end, "So it ended.")
