@@ -1,8 +1,16 @@
 """A scripted engine with the interface of `engine.serving.engine`, for tests of the page: no model, the same every
 time.
 
-Each reply plays a script of tokens in rounds that take turns through every kind of outcome: accepted whole with a
-bonus, rejected at each place with the rest discarded, plain, probe. All times in the events are made up and fixed.
+What it is: everything that the page hears of an engine, in the right order and of the right types. Each reply plays a
+script of tokens in rounds that take turns through every kind of outcome: accepted whole with a bonus, rejected at each
+place with the rest discarded, plain, probe. What the real engine refuses is refused, a race is two lanes with the same
+text, a change of the pair goes through its phases, an experiment through its steps. `hold_after` and `gate` stop any of
+these half-way, `tok_s` and `pace_s` slow them down.
+
+What it is not: nothing is computed. Text, probabilities and times are made up and fixed; guesses are right by turns and
+not because anything is likely; a setting changes what is written only where it says how rounds look (K, the drafter,
+probes, the length). So it proves nothing of losslessness, speed or sampling: that is for tests of the engine, whose
+fakes of networks (`tests.fakes`) do compute.
 """
 
 from __future__ import annotations
@@ -10,8 +18,9 @@ from __future__ import annotations
 import itertools
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from engine.config import DecodingParams, Detail, EngineConfig, Message
 from engine.errors import Busy, ContextFull, InvalidParams, NotReady
@@ -37,7 +46,7 @@ from engine.lab.results import ExperimentName, ExperimentSpec, Failed, Point, Re
 from engine.serving.engine import Engine, State, Status
 from engine.serving.race import Race
 from engine.serving.served_pair import Facts
-from engine.serving.stream import Stream
+from engine.serving.stream import Channel, Stream
 from engine.serving.swap import Swap, SwapCancelled, SwapPhase
 
 ROUND_S = 0.01
@@ -128,9 +137,8 @@ def _round(index: int, tokens: list[Entry], done: int, params: DecodingParams, w
 
 def _resting(index: int, tokens: list[Entry], done: int, params: DecodingParams) -> Round:
     """A round that a controller plays without guesses, because they would not pay."""
-    emitted = (_token(tokens[done], done, Source.PLAIN),)
-    return Round(index, RoundKind.PLAIN, params.rule, "none", 0, KReason.OFF, 0, 12 + done, (), emitted, 0.0, 0.008, 0.0005,
-                 ROUND_S, predicted_speedup=0.8)  # fmt: skip
+    plain = _round(index, tokens, done, replace(params, drafter="none"), iter(()))
+    return replace(plain, k_reason=KReason.OFF, predicted_speedup=0.8)
 
 
 def _who(drafter: str, index: int) -> str:
@@ -186,49 +194,78 @@ def tokens_of(event: Event) -> tuple[Token, ...]:
     return event.tokens if isinstance(event, Round) else ()
 
 
-class FakeStream(Stream):
-    """Plays events from a thread at `tok_s` tokens a second (0: at once); `gate` holds it after `hold_after` tokens.
+Item = tuple[int, float, Any]
+"""How much was played before it, how many seconds it takes, and what is put."""
 
-    stop: what ends it, its own or that of all lanes of a race.
+
+class _Played(Channel[Any]):
+    """Plays items from a thread; the engine's `gate` holds it once `hold_after` have been played.
+
+    stop: what ends it, its own or that of all lanes of a race; then the last is what `stopped` makes of so much.
     """
 
     def __init__(
         self,
-        events: list[Event],
-        tok_s: float,
-        hold_after: int | None,
-        gate: threading.Event,
+        engine: FakeEngine,
+        items: Iterable[Item],
+        stopped: Callable[[int], object],
         stop: threading.Event | None = None,
     ) -> None:
         super().__init__()
-        self._script = events
-        self._tok_s = tok_s
-        self._hold_after = hold_after
-        self._gate = gate
-        self._stop = stop or threading.Event()
-        threading.Thread(target=self._play, daemon=True).start()
+        self._stop = end = stop or threading.Event()
+        most, gate = engine.hold_after, engine.gate
 
-    def _play(self) -> None:
-        written: list[Token] = []
-        for event in self._script:
-            fresh = tokens_of(event)
-            while self._held(len(written)) and not self._stop.wait(0.01):
-                pass
-            if self._tok_s:
-                self._stop.wait(len(fresh) / self._tok_s)
-            if self._stop.is_set() and not isinstance(event, Finished):
-                text = "".join(token.text for token in written)
-                self.put(Finished(FinishReason.CANCELLED, text, tuple(token.id for token in written)))
-                return
-            written += fresh
-            self.put(event)
+        def play() -> None:
+            for played, pause_s, item in items:
+                while most is not None and played >= most and not gate.is_set() and not end.wait(0.01):
+                    pass
+                end.wait(pause_s)
+                cut = end.is_set() and not isinstance(item, self.ends)
+                self.put(stopped(played) if cut else item)
+                if cut or isinstance(item, self.ends):
+                    return
 
-    def _held(self, written: int) -> bool:
-        return self._hold_after is not None and written >= self._hold_after and not self._gate.is_set()
+        threading.Thread(target=play, daemon=True).start()
 
     def cancel(self) -> None:
         super().cancel()
         self._stop.set()
+
+
+class FakeStream(_Played, Stream):
+    """A reply."""
+
+
+class FakeReports(_Played, Reports):
+    """An experiment."""
+
+
+def _streamed(events: list[Event], engine: FakeEngine, stop: threading.Event | None = None) -> FakeStream:
+    tokens = [token for event in events for token in tokens_of(event)]
+    counts = [len(tokens_of(event)) for event in events]
+    played = itertools.accumulate(counts, initial=0)
+    items = (
+        (done, n / engine.tok_s if engine.tok_s else 0.0, event)
+        for done, n, event in zip(played, counts, events, strict=False)
+    )
+
+    def stopped(count: int) -> Finished:
+        text = "".join(token.text for token in tokens[:count])
+        return Finished(FinishReason.CANCELLED, text, tuple(token.id for token in tokens[:count]))
+
+    return FakeStream(engine, items, stopped, stop)
+
+
+def _reported(result: Result, engine: FakeEngine) -> FakeReports:
+    """A Step for each point, then all."""
+    points, fails = result.points, engine.experiment_fails
+    most = len(points)
+    steps = [
+        Failed(fails) if fails and done == 1 else Step(done, most, 1.5 * (most - done) if done else None, points[:done])
+        for done in range(most + 1)
+    ]
+    items = ((min(done, most), engine.pace_s, item) for done, item in enumerate([*steps, result]))
+    return FakeReports(engine, items, lambda done: replace(result, points=points[:done], cancelled=True))
 
 
 @dataclass
@@ -293,37 +330,6 @@ def _point(name: ExperimentName, x: float, series: str, index: int) -> Point:
     return Point(x, series, y, 3, y * 0.95, y * 1.05, extra)
 
 
-class FakeReports(Reports):
-    """Plays an experiment from a thread, a Step for each point; `gate` holds it after `hold_after` of them."""
-
-    def __init__(
-        self, result: Result, pace_s: float, hold_after: int | None, gate: threading.Event, fails: str
-    ) -> None:
-        super().__init__()
-        self._result, self._pace_s, self._hold_after, self._gate, self._fails = result, pace_s, hold_after, gate, fails
-        self._stop = threading.Event()
-        threading.Thread(target=self._play, daemon=True).start()
-
-    def _play(self) -> None:
-        points = self._result.points
-        for done in range(len(points) + 1):
-            while done == self._hold_after and not self._gate.is_set() and not self._stop.wait(0.01):
-                pass
-            self._stop.wait(self._pace_s)
-            if self._stop.is_set():
-                self.put(replace(self._result, points=points[:done], cancelled=True))
-                return
-            if self._fails and done == 1:
-                self.put(Failed(self._fails))
-                return
-            self.put(Step(done, len(points), None if done == 0 else 1.5 * (len(points) - done), points[:done]))
-        self.put(self._result)
-
-    def cancel(self) -> None:
-        super().cancel()
-        self._stop.set()
-
-
 @dataclass
 class Measured:
     """One call of `experiment`, for tests to look at."""
@@ -382,7 +388,7 @@ class FakeEngine(Engine):
     def stream(self, messages: Sequence[Message], params: DecodingParams, conversation: str = "") -> Stream:
         playing = self._playing(messages, params)
         events = play(self.answer(messages[-1].content), playing, params.sampling.seed or 7)
-        stream = FakeStream(events, self.tok_s, self.hold_after, self.gate)
+        stream = _streamed(events, self)
         self.asked.append(Asked(tuple(messages), params, conversation, stream))
         return stream
 
@@ -397,7 +403,7 @@ class FakeEngine(Engine):
 
         def lane(params: DecodingParams) -> FakeStream:
             events = play(self.answer(messages[-1].content), params, params.sampling.seed or 7)
-            return FakeStream(events, self.tok_s, self.hold_after, self.gate, stop)
+            return _streamed(events, self, stop)
 
         race = Race(lane(replace(playing, drafter="none", num_speculative_tokens=0)), lane(playing))
         self.raced.append(Raced(tuple(messages), params, conversation, race))
@@ -418,7 +424,7 @@ class FakeEngine(Engine):
         """Made-up points (see `measured`), a Step each; `pace_s` seconds apart, held by `hold_after` and `gate` like
         replies."""
         self._playing([Message("user", "")], DecodingParams(drafter=drafter))
-        reports = FakeReports(measured(name, xs), self.pace_s, self.hold_after, self.gate, self.experiment_fails)
+        reports = _reported(measured(name, xs), self)
         self.experimented.append(Measured(name, tuple(xs), tuple(prompts), drafter, repeats, reports))
         return reports
 
