@@ -14,17 +14,12 @@ from engine.config import DecodingParams, Rule, SamplingParams
 from engine.control.controller import Controller
 from engine.control.latency import Profile
 from engine.drafters.combined import CombinedDrafter
-from engine.drafters.draft_model import DraftModelDrafter
-from engine.drafters.ngram import NgramDrafter
 from engine.drafters.protocol import DraftContext, DraftOption, Proposal, ShouldContinue, always
 from engine.events import KReason, Outcome, Round, RoundKind
-from engine.networks.kv_cache import KVCache
-from engine.networks.model import Model
 from engine.rng import KeyedRng, Purpose
 from engine.verify import verify
 from tests.engine.simulate import NO_DECISION
 from tests.engine.test_verify import FALSE_FAIL, Ids, Law, Tree, furthest_from_plain, p_value, plain_law, tree
-from tests.fakes import FakeNetwork, byte_tokenizer, finished, hashed_logits, noisy, run
 
 VOCAB = 3
 LENGTH = 4
@@ -164,34 +159,3 @@ def test_a_number_that_drew_a_discarded_draft_is_not_used_again() -> None:
     assert one.uniform(12, Purpose.DRAFT) != other.uniform(12, Purpose.DRAFT)
     for purpose in (Purpose.ACCEPT, Purpose.TARGET):
         assert one.uniform(12, purpose) == other.uniform(12, purpose)
-
-
-# -- the loop: whatever the controller does, greedy text and shared noise are plain decoding's -------------------------
-
-LANGUAGE = hashed_logits(257, seed=1)
-COSTS = {
-    "cheap": Profile(((1, 1.0), (17, 1.01)), (("draft_model", 1e-4), ("ngram", 1e-5))),
-    "dear": Profile(((1, 1e-6), (2, 1.0)), (("draft_model", 1.0),)),
-    "unknown": Profile(),
-}
-
-
-@pytest.mark.parametrize("costs", COSTS)
-def test_the_text_is_plain_decodings_whatever_the_controller_does(costs: str) -> None:
-    """And a reply knows nothing of the last: what is learnt is the request's."""
-    for sampling in (SamplingParams(seed=5), SamplingParams(0.8, top_p=0.9, seed=5)):
-        params = DecodingParams(sampling, "any", rule=Rule.SHARED_NOISE, max_new_tokens=120, probe_every=5)
-        target, prompt = Model(FakeNetwork(257, LANGUAGE), 4096), [1, 2, 1, 2]
-        plain = finished(run(prompt, replace(params, num_speculative_tokens=0), target, byte_tokenizer()))
-        for amount in (0.0, 0.3, 50.0):
-            model = Model(FakeNetwork(257, noisy(LANGUAGE, 257, amount)), 4096)
-            drafter = CombinedDrafter(NgramDrafter(1), DraftModelDrafter(model, KVCache()))
-            firsts = []
-            for _ in range(2):
-                events = run(prompt, params, target, byte_tokenizer(), drafter, profile=COSTS[costs])
-                assert finished(events) == plain
-                rounds = [event for event in events if isinstance(event, Round)]
-                firsts.append((rounds[0].kind, rounds[0].k_requested, rounds[0].predicted_speedup))
-                assert {r.drafter for r in rounds if r.num_drafted} <= {"ngram", "draft_model"}
-                assert all((r.drafter == "none") == (r.k_requested == 0) for r in rounds)
-            assert firsts[0] == firsts[1]
