@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -89,136 +89,90 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-@cache
-def imports(path: Path) -> tuple[tuple[str, str], ...]:
-    """(module, name) of everything that a file imports anywhere in it; name "" for `import module`."""
-    pairs: list[tuple[str, str]] = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+TREES = {path: ast.parse(path.read_text("utf-8")) for path in FILES}
+
+
+def imports(nodes: Iterable[ast.AST]) -> set[str]:
+    """All modules that are imported: of `from a import b` also a:b, where that is one."""
+    modules = set()
+    for node in nodes:
         if isinstance(node, ast.Import):
-            pairs += [(alias.name, "") for alias in node.names]
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are written out in full"
-            pairs += [(node.module or "", alias.name) for alias in node.names]
-    return tuple(pairs)
+            assert node.module and node.level == 0, "imports are written out in full"
+            modules |= {node.module, *filter(place, (f"{node.module}:{alias.name}" for alias in node.names))}
+    return modules
 
 
-def exists(module: str) -> bool:
-    path = ROOT.joinpath(*module.split("."))
-    return path.is_dir() or path.with_suffix(".py").exists()
+def place(module: str) -> Path | None:
+    path = ROOT.joinpath(*re.split("[.:]", module))
+    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p in FILES), None)
 
 
-def rooms(path: Path, top: str) -> set[str]:
-    """The rooms of `top` that a file imports from: `engine.text.tokenizer` lies in the room text."""
-    modules = {f"{module}.{name}" if exists(f"{module}.{name}") else module for module, name in imports(path)}
-    return {module.split(".")[1] for module in modules if module.startswith(f"{top}.")}
-
-
-def arrows(top: str) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
-    for path in FILES:
-        parts = module_of(path).split(".")
-        if parts[0] == top and len(parts) > 1:
-            found[parts[1]] |= rooms(path, top) - {parts[1]}
-    return dict(found)
-
-
-def libraries(path: Path) -> set[str]:
-    return {module.split(".")[0] for module, _ in imports(path)}
+USED = {path: imports(ast.walk(tree)) for path, tree in TREES.items()}
 
 
 def test_rooms_import_only_what_the_tables_allow() -> None:
     for top, table in (("engine", ENGINE), ("ui", UI)):
-        found, allowed = arrows(top), {room: set(below.split()) for room, below in table.items()}
-        assert len(found) > 20 and set(found) == set(allowed), "each room has its line"
-        too_many = {room: more for room, below in found.items() if (more := below - allowed[room])}
-        assert not too_many, f"{top}: not in the table"
-        unused = {room: less for room, below in allowed.items() if (less := below - found[room])}
-        assert not unused, f"{top}: the table allows what nobody needs any more"
+        arrows: dict[str, set[str]] = defaultdict(set)
+        for path, modules in USED.items():
+            if (parts := module_of(path).split("."))[0] == top and len(parts) > 1:
+                rooms = {one[2] for module in modules if (one := re.match(rf"({top})[.:](\w+)", module))}
+                arrows[parts[1]] |= rooms - {parts[1]}
+        allowed = {room: set(below.split()) for room, below in table.items()}
+        assert len(arrows) > 20 and arrows == allowed, "the table allows this, and nothing that nobody needs"
         assert list(TopologicalSorter(allowed).static_order()), "raises CycleError where arrows run in a circle"
 
 
-def test_the_engine_knows_no_page_and_the_page_no_tensors() -> None:
-    for path in FILES:
-        parts, used = path.relative_to(ROOT).parts, libraries(path)
+def test_the_engine_knows_no_page_and_the_page_no_tensors_and_only_the_engines_faces() -> None:
+    for path, modules in USED.items():
+        parts, libraries = path.relative_to(ROOT).parts, {re.split("[.:]", module)[0] for module in modules}
         if parts[0] == "engine":
-            assert not used & {"gradio", "plotly", "ui", "app"}, path
-            may = parts[1] == "bench" or (path.name == "transformers_load.py")
-            assert may or "transformers" not in used, path
+            assert not libraries & {"gradio", "plotly", "ui", "app"}, path
+            may = parts[1] == "bench" or path.name == "transformers_load.py"
+            assert may or "transformers" not in libraries, path
         else:
-            assert not used & {"torch", "transformers", "bitsandbytes"}, path
-
-
-def test_the_page_imports_only_the_engines_faces() -> None:
-    for path in FILES:
-        if path.relative_to(ROOT).parts[0] == "engine":
-            continue
-        measures = "bench" in path.parts  # the page's own bench is built like the engine's
-        of_engine = {module for module, _ in imports(path) if module.split(".")[0] == "engine"}
-        others = {module for module in of_engine - FACES if not (measures and module.split(".")[1] in ("bench", "cli"))}
-        assert not others, path
+            assert not libraries & {"torch", "transformers", "bitsandbytes"}, path
+            others = {module.split(":")[0] for module in modules if module.startswith("engine.")} - FACES
+            measures = "bench" in parts and {module.split(".")[1] for module in others} <= {"bench", "cli"}
+            assert not others or measures, path  # the page's own bench is built like the engine's
 
 
 def test_faces_name_what_is_there() -> None:
     import engine
 
-    for name in engine.__all__:
-        assert getattr(engine, name) is not None
+    assert all(getattr(engine, name) is not None for name in engine.__all__)
     assert {"Engine", "EngineConfig", "DecodingParams", "Message", "Round"} <= set(engine.__all__)
 
 
-def definitions(top: str) -> Iterator[tuple[str, str]]:
-    for path in FILES:
-        if path.relative_to(ROOT).parts[0] == top:
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    yield node.name, module_of(path)
-
-
-def test_no_class_name_stands_twice() -> None:
-    for top in ("engine", "ui"):
-        names = list(definitions(top))
-        twice = {name for name, count in Counter(name for name, _ in names).items() if count > 1}
-        assert not twice, [pair for pair in names if pair[0] in twice]
-
-
-def test_folders_can_be_looked_over() -> None:
+def test_the_code_can_be_looked_over() -> None:
     for folder, count in Counter(path.parent for path in FILES).items():
         assert count <= MOST_FILES, folder
     assert not {path.name for path in FILES} & {"utils.py", "helpers.py", "common.py", "misc.py", "core.py"}
-
-
-def test_one_round_fits_on_a_page() -> None:
-    tree = ast.parse((ROOT / "engine" / "decode.py").read_text(encoding="utf-8"))
-    [round_] = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "round"]
-    assert (round_.end_lineno or 0) - round_.lineno + 1 <= 45 and len(round_.args.args) <= 3
-
-
-def top_level_imports(path: Path) -> Iterator[tuple[str, str]]:
-    """Those that run with the module: not in functions, nor for type checkers alone."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from ((node.module or "", alias.name) for alias in node.names)
+    for top in ("engine", "ui"):
+        bodies = [tree.body for path, tree in TREES.items() if path.is_relative_to(ROOT / top)]
+        classes = Counter(node.name for body in bodies for node in body if isinstance(node, ast.ClassDef))
+        assert not [name for name, count in classes.items() if count > 1 and not name.startswith("_")], (
+            "a name stands once"
+        )
+    nodes = ast.walk(TREES[ROOT / "engine" / "decode.py"])
+    [round_] = [n for n in nodes if isinstance(n, ast.FunctionDef) and n.name == "round"]
+    assert (round_.end_lineno or 0) - round_.lineno + 1 <= 45, "one round fits on a page"
 
 
 def test_the_engine_without_a_model_needs_no_torch() -> None:
-    """The page is up before torch is imported: what it imports of the engine must not import torch."""
-    faces = [ROOT.joinpath(*face.split("."), "__init__.py") for face in sorted(FACES)]
-    stub = ast.parse((ROOT / "engine" / "__init__.pyi").read_text(encoding="utf-8"))
-    modules = [node.module for node in stub.body if isinstance(node, ast.ImportFrom) and node.module]
-    todo = [*faces, *(ROOT.joinpath("engine", *module.split(".")).with_suffix(".py") for module in modules)]
+    """The page is up before torch is imported: what it imports of the engine must not import torch as it is loaded."""
+    stub = ast.parse((ROOT / "engine" / "__init__.pyi").read_text("utf-8"))
+    todo = {place(f"engine.{node.module}") for node in stub.body if isinstance(node, ast.ImportFrom)} | {
+        *map(place, FACES)
+    }
     seen: set[Path] = set()
     while todo:
-        path = todo.pop()
-        if path in seen:
-            continue
-        seen.add(path)
-        for module, name in top_level_imports(path):
-            assert module.split(".")[0] not in ("torch", "transformers"), path
-            for one in (module, f"{module}.{name}"):
-                place = ROOT.joinpath(*one.split("."))
-                todo += [p for p in (place.with_suffix(".py"), place / "__init__.py") if p in FILES]
+        if (path := todo.pop()) and path not in seen:
+            seen.add(path)
+            modules = imports(TREES[path].body)
+            assert not {re.split("[.:]", module)[0] for module in modules} & {"torch", "transformers"}, path
+            todo |= {place(".".join(re.split("[.:]", module)[:n])) for module in modules for n in (1, 2, 3)}
     assert len(seen) > 10
 
 
@@ -238,12 +192,6 @@ def test_the_engine_answers_with_lab_bench_and_train_deleted(tmp_path: Path) -> 
         if entry.name not in ("lab", "bench", "train", "cli", "__pycache__"):
             (tmp_path / "engine" / entry.name).symlink_to(entry)
     (tmp_path / "tests").symlink_to(ROOT / "tests")
-    run = subprocess.run(
-        [sys.executable, "-c", ANSWERS],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command, path = [sys.executable, "-c", ANSWERS], {"PYTHONPATH": str(tmp_path)}
+    run = subprocess.run(command, cwd=tmp_path, env=os.environ | path, capture_output=True, text=True, check=False)
     assert run.stdout.strip() == "8", run.stderr
