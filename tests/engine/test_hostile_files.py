@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -49,41 +50,35 @@ def refusal(target: Path, also_checked: bool = True) -> str:
 
 
 FACTS, TENSORS = parts_of("llama", random_model("llama"))
-VECTOR, TOO_FEW_BITS = ("F32", np.zeros(7, np.float32)), ("IQ4_NL", np.zeros((16, 18), np.uint8))
-WRONG, WRONG_TOKENS = "describes its model wrongly", "describes its tokeniser wrongly"
-TEMPLATE = "The chat template of m.gguf cannot be read"
-LIKE_ANOTHER: list[tuple[dict[str, Any], str]] = [
-    ({"split.count": 3}, "one of 3 parts: join them"),
-    ({"split.count": [2]}, WRONG),
-    ({"general.alignment": [32]}, "is no GGUF file"),
-    ({"x.weight": TOO_FEW_BITS}, "numbers of IQ4_NL (x.weight)"),
-    ({"blk.1.ffn_up.weight": None}, "lacks the weights blk.1.ffn_up.weight"),
-    ({"blk.0.attn_q.bias": VECTOR}, "another kind of model (blk.0.attn_q.bias)"),
-    ({"output_norm.weight": VECTOR}, "output_norm.weight, or they do not fit"),
-    ({"llama.block_count": None}, "does not say its 'llama.block_count'"),
-    ({"llama.block_count": 2**32 - 1}, WRONG),
-    ({"llama.block_count": 1}, "another kind of model (blk.1."),
-    ({"llama.block_count": 3}, "lacks the weights blk.2."),
-    ({"llama.attention.head_count": 0}, "head_count is 0"),
-    ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "layer_norm_rms_epsilon is nan"),
-    ({"llama.attention.layer_norm_rms_epsilon": -1.0}, "layer_norm_rms_epsilon is -1.0"),
-    ({"llama.rope.freq_base": float("inf")}, "freq_base is inf"),
-    ({"llama.rope.dimension_count": 32}, "32 of the 64 dimensions"),
-    ({"llama.rope.scaling.type": "longrope"}, "its rotation is longrope"),
-    ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 0.0}, "scaling.factor is 0.0"),
-    ({"llama.expert_count": 8}, "mixture of experts"),
-    ({"llama.expert_count": "many"}, WRONG),
-    ({"tokenizer.ggml.tokens": None}, "choose a file with its tokeniser inside"),
-    ({"tokenizer.ggml.token_type": [1]}, f"{WRONG_TOKENS} (1 types of "),
-    ({"tokenizer.ggml.model": "t5"}, "of a kind that is not known here ('t5')"),
-    ({"tokenizer.ggml.pre": "unheard-of"}, "'unheard-of'"),
-    ({"tokenizer.ggml.merges": ["never heard"]}, WRONG_TOKENS),
-    ({"tokenizer.ggml.eos_token_id": [2, 3]}, WRONG_TOKENS),
-    ({"tokenizer.ggml.bos_token_id": 1.5, "tokenizer.ggml.add_bos_token": True}, WRONG_TOKENS),
-    ({"tokenizer.chat_template": "{% for x %}"}, TEMPLATE),
-    ({"tokenizer.chat_template": 7}, TEMPLATE),
-]
-"""What differs from a file that is right, None for what it lacks, and what is said of that."""
+VECTOR = ("F32", np.zeros(7, np.float32))
+WRONG_FACTS = """
+split.count = 3: one of 3 parts: join them
+split.count = [2]: describes its model wrongly
+general.alignment = [32]: is no GGUF file
+blk.1.ffn_up.weight = null: lacks the weights blk.1.ffn_up.weight
+llama.block_count = null: does not say its 'llama.block_count'
+llama.block_count = 4294967295: describes its model wrongly
+llama.block_count = 1: another kind of model (blk.1.
+llama.block_count = 3: lacks the weights blk.2.
+llama.attention.head_count = 0: head_count is 0
+llama.attention.layer_norm_rms_epsilon = NaN: layer_norm_rms_epsilon is nan
+llama.attention.layer_norm_rms_epsilon = -1.0: layer_norm_rms_epsilon is -1.0
+llama.rope.freq_base = Infinity: freq_base is inf
+llama.rope.dimension_count = 32: 32 of the 64 dimensions
+llama.rope.scaling.type = "longrope": its rotation is longrope
+llama.expert_count = 8: mixture of experts
+llama.expert_count = "many": describes its model wrongly
+tokenizer.ggml.tokens = null: choose a file with its tokeniser inside
+tokenizer.ggml.token_type = [1]: describes its tokeniser wrongly (1 types of
+tokenizer.ggml.model = "t5": of a kind that is not known here ('t5')
+tokenizer.ggml.pre = "unheard-of": 'unheard-of'
+tokenizer.ggml.merges = ["never heard"]: describes its tokeniser wrongly
+tokenizer.ggml.eos_token_id = [2, 3]: describes its tokeniser wrongly
+tokenizer.ggml.bos_token_id = 1.5: describes its tokeniser wrongly
+tokenizer.chat_template = "{% for x %}": The chat template of m.gguf cannot be read
+tokenizer.chat_template = 7: The chat template of m.gguf cannot be read
+"""
+"""What differs from a file that is right, null for what it lacks, and what is said of that."""
 
 
 def gguf(path: Path, architecture: str = "llama", **changes: Any) -> Path:
@@ -100,10 +95,20 @@ def ggml(**facts: Any) -> dict[str, Any]:
 
 def test_a_gguf_that_cannot_be_run_is_one_sentence_of_check_and_loader(tmp_path: Path) -> None:
     path, cache = tmp_path / "m.gguf", tmp_path / "cache" / "gguf"
-    # The tokenisers library panics at the first, and would take forever to cut the second.
-    panics = ggml(tokens=["a"], token_type=[1], merges=["a a"], bos_token_id=0, eos_token_id=0)
     spm = ggml(model="llama", tokens=["<unk>", "a" * 10**6, "a"], token_type=[2, 1, 1], scores=[0.0, -1.0, -2.0])
-    cases = [*LIKE_ANOTHER, (panics, WRONG_TOKENS), (spm, "a token of more than 1024 characters")]
+    cases: list[tuple[dict[str, Any], str]] = [
+        (spm, "a token of more than 1024 characters"),  # which would take forever to cut
+        # At this the library of tokenisers panics.
+        (ggml(tokens=["a"], token_type=[1], merges=["a a"], bos_token_id=0, eos_token_id=0), "its tokeniser wrongly"),
+        ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 0.0}, "scaling.factor is 0.0"),
+        ({"x.weight": ("IQ4_NL", np.zeros((16, 18), np.uint8))}, "numbers of IQ4_NL (x.weight)"),
+        ({"blk.0.attn_q.bias": VECTOR}, "another kind of model (blk.0.attn_q.bias)"),
+        ({"output_norm.weight": VECTOR}, "output_norm.weight, or they do not fit"),
+    ]
+    for line in WRONG_FACTS.strip().splitlines():
+        (name, _, rest), add_bos = line.partition(" = "), {"tokenizer.ggml.add_bos_token": True}
+        value, _, sentence = rest.partition(": ")
+        cases.append((add_bos | {name: json.loads(value)}, sentence))
     wrong: list[Any] = []
     for changes, sentence in cases:
         said = refusal(gguf(path, **changes), changes is not spm)
@@ -161,19 +166,40 @@ def test_neither_a_long_context_nor_a_strange_name_is_any_harm(tmp_path: Path) -
         assert shown.isprintable() and shown.encode(), name
 
 
+FOLDERS = r"""
+config.json null has no config.json
+model.safetensors null has no \*\.safetensors weights
+config.json [123] config\.json of m cannot be used
+config.json [91,93] config\.json of m cannot be used
+tokenizer.json [123] tokeniser of m cannot be loaded
+model.safetensors [255,255,255,255,255,255,255,255,255] m cannot be loaded
+model.safetensors [] m cannot be loaded
+"""
+"""What a file holds instead, byte by byte, and what the loader says."""
+CONFIGS = (
+    '{"hidden_size": -32} {"hidden_size": "32"} {"max_position_embeddings": "4096"} {"num_hidden_layers": 3} '
+    '{"num_attention_heads": 3} {"num_key_value_heads": 4} {"head_dim": 16} {"model_type": "mamba"} '
+    '{"model_type": "gpt_oss"} {"model_type": "bloom"} {"model_type": "starship"}'
+)
+
+
 def test_a_folder_whose_files_do_not_fit_each_other_is_refused(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "m")
     config, weights = folder / "config.json", folder / "model.safetensors"
-    usual, whole = config.read_text("utf-8"), weights.read_bytes()
-    for changes in (
-        {"hidden_size": -32}, {"hidden_size": "32"}, {"max_position_embeddings": "4096"}, {"num_hidden_layers": 3},
-        {"num_attention_heads": 3}, {"num_key_value_heads": 4}, {"head_dim": 16},
-    ):  # fmt: skip
-        config.write_text(json.dumps(json.loads(usual) | changes), "utf-8")
+    usual, whole = json.loads(config.read_text("utf-8")), weights.read_bytes()
+    for line in FOLDERS.strip().splitlines():
+        name, content, sentence = line.split(" ", 2)
+        (write_folder(folder) / name).unlink()
+        if content != "null":
+            (folder / name).write_bytes(bytes(json.loads(content)))
+        assert re.search(sentence, refusal(folder)), line
+    write_folder(folder)
+    for changes in CONFIGS.replace("} {", "}\n{").splitlines():
+        config.write_text(json.dumps(usual | json.loads(changes)))
         assert refusal(folder), changes
     config.write_text('{"a":' * 50000 + "1" + "}" * 50000)
     assert "config.json" in refusal(folder)
-    config.write_text(usual, "utf-8")
+    config.write_text(json.dumps(usual))
     for lost in ("model.layers.1.", "model.layers.0.mlp.up", "model.norm", "embed_tokens"):
         weights.write_bytes(whole)
         save_file({k: v for k, v in load_file(weights).items() if lost not in k}, weights, {"format": "pt"})
@@ -182,6 +208,13 @@ def test_a_folder_whose_files_do_not_fit_each_other_is_refused(tmp_path: Path) -
         said = json.dumps({name: {"dtype": "F32", "shape": [4, 4], "data_offsets": at} for name in "ab"}).encode()
         weights.write_bytes(struct.pack("<Q", len(said)) + said + bytes(128))
         assert refusal(folder), at
+    for length in (0, 4, 8, 100, len(whole) // 2, len(whole) - 1):
+        weights.write_bytes(whole[:length])
+        assert refusal(folder), length
     weights.write_bytes(whole)
-    weights.rename(folder / "model-00001-of-00002.safetensors")  # without their index
+    index = {"weight_map": {"a": weights.name, "b": "model-2.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    [finding] = check_config(configured(folder)).diagnostics
+    assert finding.code == "damaged" and "model-2.safetensors" in finding.message
+    weights.rename(folder / "model-00001-of-00002.safetensors")
     assert refusal(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,43 +103,20 @@ def test_a_network_proves_itself_on_each_model(folder: Path) -> None:
         load(folder)
 
 
-def test_prompts_are_those_of_transformers(folder: Path) -> None:
-    from transformers import AutoTokenizer
-
-    reference, tokenizer = AutoTokenizer.from_pretrained(folder), load(folder, quant="fp32").tokenizer
+def test_prompts_are_the_templates(folder: Path) -> None:
+    tokenizer = load(folder, quant="fp32").tokenizer
     assert tokenizer.stop_ids == {2}
-    talk = [
-        Message("system", "be kind"),
-        Message("user", "12345"),
-        Message("assistant", "ok 🙂"),
-        Message("user", " x "),
-    ]
-    for messages in ([Message("user", "你好, the quick  fox\n")], talk):
-        turns = [{"role": m.role, "content": m.content} for m in messages]
-        expected = reference.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
-        assert tokenizer.encode_chat(messages) == expected
+    ids = tokenizer.encode_chat([Message("system", "be kind"), Message("user", " x <|im_end|>")])
+    assert [i for i in ids if i in tokenizer.special] == [1, 2, 1, 2, 1]
+    assert tokenizer.decode(ids).endswith(" x <|im_end|>\nassistant\n")
     config = json.loads((folder / "tokenizer_config.json").read_text())
     config["chat_template"] = "{{ raise_exception('roles must alternate') }}"
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     with pytest.raises(InvalidParams, match="roles must alternate"):
-        load(folder, quant="fp32").tokenizer.encode_chat(talk)
+        load(folder, quant="fp32").tokenizer.encode_chat([Message("user", "x")])
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
-
-
-def damage(name: str, content: bytes) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_bytes(content)
-
-
-DAMAGES: list[tuple[Callable[[Path], object], str]] = [
-    (lambda f: (f / "config.json").unlink(), "has no config.json"),
-    (lambda f: (f / "model.safetensors").unlink(), r"has no \*\.safetensors weights"),
-    (damage("config.json", b"{"), r"config\.json of .* cannot be used"),
-    (damage("model.safetensors", b"\xff" * 40), "cannot be loaded"),
-    (damage("tokenizer.json", b"{"), "tokeniser of .* cannot be loaded"),
-    (lambda f: edit_config(f, model_type="bloom", architectures=["BloomForCausalLM"]), "is a BloomForCausalLM, which"),
-]
 
 
 def test_what_cannot_be_loaded_is_one_sentence(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,9 +131,6 @@ def test_what_cannot_be_loaded_is_one_sentence(folder: Path, tmp_path: Path, mon
         ("nobody/nothing", {}, r"^nobody/nothing is not on this machine and --offline"),
         *((name, {}, "There is no folder") for name in ("./nowhere", "/no/such", "~/nowhere", "a/b/c", "two words")),
     ]
-    for n, (spoil, sentence) in enumerate(DAMAGES):
-        spoil(write_folder(tmp_path / str(n)))
-        cases.append((tmp_path / str(n), {"quant": "fp32"}, sentence))
     for target, options, sentence in cases:
         with pytest.raises(LoadError, match=sentence) as caught:
             load(target, **options)
@@ -181,29 +154,31 @@ def test_what_the_hub_says_becomes_one_sentence() -> None:
 
 # -- hardware ----------------------------------------------------------------------------------------------------------
 
-V1 = "4:cpuset:/\n3:cpu,cpuacct:/box\n"
-QUOTAS: list[tuple[str, dict[str, str], int]] = [
-    ("0::/\n", {"cpu.max": "200000 100000\n"}, 2),
-    ("0::/\n", {"cpu.max": "max 100000\n"}, 64),
-    ("0::/\n", {"cpu.max": "50000 100000\n"}, 1),
-    ("0::/a/b\n", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "350000 100000\n"}, 3),
-    ("0::/host/path/not/here\n", {"cpu.max": "400000 100000\n"}, 4),
-    (V1, {"cpu/box/cpu.cfs_quota_us": "300000", "cpu/box/cpu.cfs_period_us": "100000"}, 3),
-    (V1, {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 64),
-    ("0::/\n", {"cpu.max": "nonsense"}, 64),
-    ("", {}, 64),
-]
+QUOTAS = """
+0::/ | cpu.max=200000 100000 | 2
+0::/ | cpu.max=max 100000 | 64
+0::/ | cpu.max=50000 100000 | 1
+0::/a/b | a/b/cpu.max=max 100000 & a/cpu.max=350000 100000 | 3
+0::/host/path/not/here | cpu.max=400000 100000 | 4
+4:cpuset:/;3:cpu,cpuacct:/box | cpu/box/cpu.cfs_quota_us=300000 & cpu/box/cpu.cfs_period_us=100000 | 3
+4:cpuset:/;3:cpu,cpuacct:/box | cpu/cpu.cfs_quota_us=-1 & cpu/cpu.cfs_period_us=100000 | 64
+0::/ | cpu.max=nonsense | 64
+"""
+"""Lines of /proc/self/cgroup, files below /sys/fs/cgroup, and how many of 64 processors may be used."""
 
 
 def test_threads_come_from_the_quota_and_are_at_least_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert hardware.default_threads(tmp_path) >= 1 and hardware.default_threads() >= 1
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(64)), raising=False)
-    for n, (line, files, threads) in enumerate(QUOTAS):
-        root = tmp_path / str(n)
-        for name, content in {"proc/self/cgroup": line, **{f"sys/fs/cgroup/{k}": v for k, v in files.items()}}.items():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(content)
-        assert hardware.default_threads(root) == threads, (line, files)
+    for n, row in enumerate(QUOTAS.strip().splitlines()):
+        groups, files, threads = row.split(" | ")
+        contents = [f"/proc/self/cgroup={groups}".replace(";", "\n")]
+        contents += [f"/sys/fs/cgroup/{file}" for file in files.split(" & ")]
+        for name, content in (one.split("=") for one in contents):
+            path = Path(f"{tmp_path}/{n}{name}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{content}\n")
+        assert hardware.default_threads(tmp_path / str(n)) == int(threads), row
 
 
 # -- the default model -------------------------------------------------------------------------------------------------
