@@ -3,7 +3,7 @@ time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -19,6 +19,11 @@ NO_DECISION = TokenDecision(0, "", 0, Outcome.DISCARDED, 0.5)
 TOKEN = Token(0, "", 0, Source.PLAIN)
 
 
+def flat(rows: int) -> float:
+    """What a kernel takes that reads the weights once for all rows."""
+    return 1.0 + 0.05 * (rows - 1)
+
+
 @dataclass
 class World:
     """What is true. plain_s: seconds of a plain round; rows: cost of so many rows in plain rounds; draft: of one draft.
@@ -29,9 +34,9 @@ class World:
     far.
     """
 
-    rows: Callable[[int], float] = lambda rows: 1.0 + 0.05 * (rows - 1)
+    rows: Callable[[int], float] = flat
     draft: dict[str, float] = field(default_factory=lambda: {"head": 0.1, "ngram": 0.002})
-    accept: dict[str, Sequence[float]] = field(default_factory=dict)
+    accept: Mapping[str, Sequence[float]] = field(default_factory=dict)
     confident: tuple[str, ...] = ("head",)
     copies: float = 0.3
     boast: float | None = None
@@ -47,8 +52,9 @@ class World:
 
 @dataclass
 class Played:
-    """One reply: its plans and rounds, and seconds and tokens without probes."""
+    """One reply: its plans, rounds, and the tokens before each; seconds and tokens without probes."""
 
+    begins: list[int] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
     tokens: int = 0
@@ -71,6 +77,7 @@ def simulate(world: World, params: DecodingParams, profile: Profile, n: int, see
         plan = controller.plan(index, options, n - done, 10_000, None)
         round_, confidences = play(world, plan, rng, index)
         controller.observe(round_, plan, confidences)
+        played.begins.append(done)
         played.plans.append(plan)
         played.rounds.append(round_)
         emitted = min(len(round_.tokens), n - done)
@@ -103,8 +110,8 @@ def play(world: World, plan: Plan, rng: Random, index: int) -> tuple[Round, tupl
     drafter = plan.option.drafter if plan.option else "none"
     draft_s = world.plain_s * world.draft.get(drafter, 0.0) * len(chances)
     rest_s = world.plain_s * world.rows(len(chances) + 1) * rng.uniform(1 - world.noise, 1 + world.noise)
-    return Round(
-        index=index, kind=plan.kind, rule=Rule.REJECTION, drafter=drafter, k_requested=plan.k, k_reason=plan.reason,
-        num_drafted=len(chances), context_len=9, decisions=decisions, tokens=(TOKEN,) * (stood + 1), draft_s=draft_s,
-        verify_s=rest_s, sample_s=0.0, total_s=draft_s + rest_s,
-    ), confidences  # fmt: skip
+    round_ = Round(
+        index, plan.kind, Rule.REJECTION, drafter, plan.k, plan.reason, len(chances), 9, decisions,
+        (TOKEN,) * (stood + 1), draft_s, rest_s, 0.0, draft_s + rest_s,
+    )  # fmt: skip
+    return round_, confidences
