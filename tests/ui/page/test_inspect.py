@@ -1,4 +1,4 @@
-"""The inspector in a real browser: over the scripted engine, and without any model."""
+"""The inspector in a real browser: over the scripted engine."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from engine.serving.engine import State, Status
 from tests.fake_engine import DEFAULT_TEXT, FakeEngine, Script
 from tests.ui.page.conftest import Visit
-from tests.ui.page.test_race import LAUNCH, VISIT, notice, opened, pane, press, saved, seen, tab
+from tests.ui.page.test_race import notice, opened, pane, saved, seen, tab
 from ui.recording import trace_file
 
 pytestmark = pytest.mark.browser
 
 VIEW = "[data-viewer=inspect]"
 PANE = f"{VIEW} [data-slot=round]"
+SPOKEN = "() => document.querySelector('[data-viewer=inspect] [data-slot=say]').textContent.trim()"
 TOP = "() => document.querySelector('[data-part=log]').scrollTop"
 EMPTY = """() => ['[data-viewer=inspect] [data-slot=what]', '[data-viewer=inspect] [data-slot=round]', '[data-slot=inspect-notice]']
     .forEach((place) => document.querySelector(place).replaceChildren())"""
@@ -82,6 +82,17 @@ def test_replies_races_and_files_are_looked_into(
     shown.click(f"{VIEW} .lane.plain .t >> nth=3")
     pane(page, said, "inspect")
     assert shown.evaluate(TOLD)[0] == "plain"
+    shown.focus(f"{VIEW} .lane.speculative .lane-text")
+    places = []
+    for key in ("ArrowRight", "ArrowDown", "ArrowRight", "ArrowLeft", "ArrowUp", "ArrowUp"):
+        shown.keyboard.press(key)
+        places.append(shown.evaluate(TOLD)[1:])
+    inside = places.pop(2)
+    assert places == [[0, 0], [1, 0], [1, 0], [0, 0], [0, 0]] and inside not in places
+    shown.wait_for_function(SPOKEN)
+    shown.focus(f"{PANE} [data-action=round-next]")
+    shown.keyboard.press("Enter")
+    assert shown.evaluate(TOLD)[1] == 1
     shown.click(f"{VIEW} .plots summary")
     shown.wait_for_selector(f"{VIEW} .plots .js-plotly-plot .main-svg")
     shown.wait_for_function("() => document.querySelectorAll('[data-viewer=inspect] .plots table').length >= 5")
@@ -147,38 +158,3 @@ def test_replies_races_and_files_are_looked_into(
     look_into(page, ".turn >> nth=2 >> .t.draft >> nth=1")
     notice(page, "still being written", "inspect")
     engine.gate.set()
-
-
-@pytest.mark.slow
-def test_by_keyboard_alone_and_without_a_model(launch_page: LAUNCH, visit: VISIT) -> None:
-    engine = FakeEngine(state=Status(State.FAILED, "load", message="There is no model here."))
-    page = opened(visit(launch_page(engine) + "?tab=inspect"), "inspect")
-    shown, press_key = page.page, page.page.keyboard.press
-    shown.focus(f"{VIEW} .lane.speculative .lane-text")
-    places = []
-    for key in ("ArrowRight", "ArrowDown", "ArrowRight", "ArrowLeft", "ArrowUp", "ArrowUp"):
-        press_key(key)
-        places.append(shown.evaluate(TOLD)[1:])
-    inside = places.pop(2)
-    assert places == [[0, 0], [1, 0], [1, 0], [0, 0], [0, 0]] and inside not in places
-    shown.wait_for_function(f"() => document.querySelector('{VIEW} [data-slot=say]').textContent.trim()")
-    shown.focus(f"{PANE} [data-action=round-next]")
-    press_key("Enter")
-    assert shown.evaluate(TOLD)[1] == 1
-
-    whole = source(page, "shipped-bad")
-    assert whole.verdict and press(page, "restart", where="inspect").over == "no"
-    shown.wait_for_selector(f"{VIEW}[data-over=yes]")
-    assert seen(page, "inspect").plain == whole.plain, "it is played to its end"
-
-    shown.focus(".tabs [data-tab-link=race]")
-    press_key("Enter")
-    opened(page)
-    shown.check("[name=gl-speed-race][value=slower]")  # so that it is not over too soon
-    shown.focus("[data-viewer=race] [data-action=restart]")
-    for key in ("Enter", "Tab", "Tab", "Space", "Tab"):  # to play and to step
-        press_key(key)
-    begun = seen(page)
-    press_key("Enter")
-    assert begun.playing == "no" and seen(page).speculative.rounds == begun.speculative.rounds + 1
-    assert not engine.asked and not engine.raced
