@@ -149,12 +149,6 @@ def test_the_code_can_be_looked_over() -> None:
     for folder, count in Counter(path.parent for path in FILES).items():
         assert count <= MOST_FILES, folder
     assert not {path.name for path in FILES} & {"utils.py", "helpers.py", "common.py", "misc.py", "core.py"}
-    for top in ("engine", "ui"):
-        bodies = [tree.body for path, tree in TREES.items() if path.is_relative_to(ROOT / top)]
-        classes = Counter(node.name for body in bodies for node in body if isinstance(node, ast.ClassDef))
-        assert not [name for name, count in classes.items() if count > 1 and not name.startswith("_")], (
-            "a name stands once"
-        )
     nodes = ast.walk(TREES[ROOT / "engine" / "decode.py"])
     [round_] = [n for n in nodes if isinstance(n, ast.FunctionDef) and n.name == "round"]
     assert (round_.end_lineno or 0) - round_.lineno + 1 <= 45, "one round fits on a page"

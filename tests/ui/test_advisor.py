@@ -97,8 +97,7 @@ def test_it_says_whose_figures_they_are_and_reasons_against_come_first() -> None
     assert (reason(advise()).own, reason(advise(), ExperimentName.LENGTH).own) == (True, False)
     assert {one.own for one in advise(NOTHING).reasons} == {None}
     stances = [one.stance for one in advise(users=32, memory=False).reasons]
-    assert stances == sorted(stances, key=(Stance.AGAINST, Stance.FOR, Stance.UNCLEAR, Stance.NOTE).index)
-    assert {Stance.AGAINST, Stance.NOTE} <= set(stances)
+    assert stances[0] is Stance.AGAINST and stances[-1] is Stance.NOTE
 
 
 def config(line: str) -> dict[str, object]:

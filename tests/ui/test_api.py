@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +17,6 @@ from tests.ui.conftest import until
 from ui.api import make_generate
 from ui.chat.handlers import Handlers
 from ui.controls import Options
-
-OFF = ("hi", 5, 0, None, "auto", None)
-"""What comes before the filters, the penalties, the stop strings and the rule."""
 
 
 async def answered(generate: Callable[..., Any], *arguments: object) -> Any:
@@ -49,52 +47,54 @@ def test_a_reply_as_json() -> None:
 
 def test_filters_penalties_stop_strings_and_the_rule_reach_the_engine() -> None:
     engine = FakeEngine()
-    ask(engine, *OFF, 0.9, 40, 0.05, 1.1, 0.5, -0.5, ["END", "\n\n"], "shared_noise")
+    ask(engine, "hi", 5, 0, None, "auto", None, 0.9, 40, 0.05, 1.1, 0.5, -0.5, ["END", "\n\n"], "shared_noise")
     params = engine.asked[0].params
-    assert params.sampling == SamplingParams(
-        top_p=0.9, top_k=40, min_p=0.05, repetition_penalty=1.1, frequency_penalty=0.5, presence_penalty=-0.5
-    )
+    assert params.sampling == SamplingParams(0, 40, 0.9, 0.05, 1.1, 0.5, -0.5)
     assert (params.stop, params.rule) == (("END", "\n\n"), Rule.SHARED_NOISE)
 
 
 def test_what_is_not_given_is_off_or_automatic_or_the_command_lines() -> None:
-    for arguments, options, k, drafter, count in (
-        ((), Options(), None, "auto", 256),
-        ((5, 0, "auto", "auto"), Options(), None, "auto", 5),
-        ((5, 0, None), Options(k=3), None, "auto", 5),
-        ((5, 0, 0), Options(), 0, "auto", 5),
-        ((), Options(k=2, drafter="none", max_new_tokens=7), 2, "none", 7),
-        ((), Options(drafter="some/model"), None, "auto", 256),
+    for arguments, options, wanted in (
+        ((), Options(), (None, "auto", 256)),
+        ((5, 0, None), Options(k=3), (None, "auto", 5)),
+        ((5, 0, 0), Options(), (0, "auto", 5)),
+        ((), Options(k=2, drafter="none", max_new_tokens=7), (2, "none", 7)),
+        ((), Options(drafter="some/model"), (None, "auto", 256)),
     ):
         engine = FakeEngine()
         ask(engine, "hello", *arguments, options=options)
         params = engine.asked[0].params
-        assert (params.num_speculative_tokens, params.drafter, params.max_new_tokens) == (k, drafter, count), options
+        assert (params.num_speculative_tokens, params.drafter, params.max_new_tokens) == wanted, options
         assert (params.sampling, params.stop, params.rule) == (SamplingParams(), (), Rule.REJECTION)
 
 
+WRONG = """
+[""] > prompt is empty
+["hi", 0] > max_new_tokens must be between
+["hi", "many"] > must be a whole number
+["hi", 5, -1] > temperature must be between 0 and 5
+["hi", 5, 0, 99] > num_speculative_tokens must be between 0 and 16
+["hi", 5, 0, "many"] > num_speculative_tokens must be auto or a whole number between 0 and 16, not 'many'
+["hi", 5, 0, true] > must be auto or a whole number
+["hi", 5, 0, 2.5] > must be auto or a whole number
+["hi", 5, 0, 4, "magic"] > drafter must be one of
+["hi", 5, 0, 4, "auto", null, 0] > top_p must be above 0
+["hi", 5, 0, 4, "auto", null, 1, 0, 0, 1, 0, "x"] > presence_penalty must be a number between -2 and 2
+["hi", 5, 0, 4, "auto", null, 1, 0, 0, 1, 0, 0, "END"] > stop must be a list of strings, not 'END'
+["hi", 5, 0, 4, "auto", null, 1, 0, 0, 1, 0, 0, [""]] > stop takes at most 16 strings of 1 to 200 characters
+["hi", 5, 0, 4, "auto", null, 1, 0, 0, 1, 0, 0, [], "magic"] > rule must be one of rejection, shared_noise, not 'magic'
+"""
+
+
 def test_what_is_wrong_is_said_in_a_sentence() -> None:
-    for arguments, words in (
-        (("",), "prompt is empty"),
-        (("hi", 0), "max_new_tokens must be between"),
-        (("hi", "many"), "must be a whole number"),
-        (("hi", 5, -1), "temperature must be between 0 and 5"),
-        (("hi", 5, 0, 99), "num_speculative_tokens must be between 0 and 16"),
-        (("hi", 5, 0, "many"), "num_speculative_tokens must be auto or a whole number between 0 and 16, not 'many'"),
-        (("hi", 5, 0, True), "must be auto or a whole number"),
-        (("hi", 5, 0, 2.5), "must be auto or a whole number"),
-        (("hi", 5, 0, 4, "magic"), "drafter must be one of"),
-        ((*OFF, 0), "top_p must be above 0"),
-        ((*OFF, 1, 0, 0, 1, 0, "x"), "presence_penalty must be a number between -2 and 2"),
-        ((*OFF, 1, 0, 0, 1, 0, 0, "END"), "stop must be a list of strings, not 'END'"),
-        ((*OFF, 1, 0, 0, 1, 0, 0, [""]), "stop takes at most 16 strings of 1 to 200 characters"),
-        ((*OFF, 1, 0, 0, 1, 0, 0, [], "magic"), "rule must be one of rejection, shared_noise, not 'magic'"),
-        (("word " * 9000,), "shorten the message"),
-    ):
+    for row in WRONG.strip().splitlines():
+        arguments, words = row.split(" > ")
         engine = FakeEngine()
         with pytest.raises(gr.Error, match=words):
-            ask(engine, *arguments)
+            ask(engine, *json.loads(arguments))
         assert not engine.asked
+    with pytest.raises(gr.Error, match="shorten the message"):
+        ask(FakeEngine(), "word " * 9000)
     broken = FakeEngine(answer=lambda _: Script(reason=FinishReason.ERROR, message="The logits were not numbers."))
     with pytest.raises(gr.Error, match="not numbers"):
         ask(broken, "hello")
@@ -124,9 +124,6 @@ def test_a_program_over_http(engine: FakeEngine, launch_page: Callable[..., str]
         call.predict("", api_name="/generate")
     offered = call.view_api(return_format="dict", print_info=False)
     assert list(offered["named_endpoints"]) == ["/generate"] and not offered["unnamed_endpoints"]
-    for name in ("/on_sync", "/on_stop", "/on_send"):
-        with pytest.raises((ValueError, AppError)):
-            call.predict("x", api_name=name)
     upload = httpx.post(f"{url}gradio_api/upload", files={"files": ("big.bin", b"x" * 100_000)})
     assert upload.status_code == 413
 

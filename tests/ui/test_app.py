@@ -21,6 +21,32 @@ from tests.ui.conftest import free_port
 ROOT = Path(__file__).parents[2]
 
 
+WRONG = """
+--device_tpu > --device
+--port_0 > whole number from 1 to 65535
+--port_http > --port
+--port_BUSY > port BUSY is in use
+--port_FREE > set GRADIO_TEMP_DIR
+--k_17 > auto or a whole number from 0 to 16, not '17'
+--drafter_  > drafter must be auto, ngram, none
+--threads_none > --threads
+--nonsense > --nonsense
+--target_ > target must name a model
+--host_no.such.host.invalid > --host 127.0.0.1
+--port_FREE_--models-folder_/no/such/folder > there is no folder /no/such/folder
+--compute_int4 > --compute
+"""
+"""Arguments, set apart by underscores, and what is said."""
+
+REFUSED = f"""
+--target no/such/model.gguf > There is no model no/such/model.gguf
+--target README.md > Name a .gguf file
+--target smal-zh > smal-zh is not on this machine
+--drafter no-one/no-head > no-one/no-head is not on this machine
+--target {ROOT}/engine > config.json
+"""
+
+
 def ended(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     """Exit status and what stands on stderr, where nothing may stand on stdout."""
     try:
@@ -41,40 +67,19 @@ def test_a_wrong_option_is_one_sentence(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         busy = str(taken.getsockname()[1])
-        for arguments, words in (
-            (["--device", "tpu"], "--device"),
-            (["--port", "0"], "whole number from 1 to 65535"),
-            (["--port", "http"], "--port"),
-            (["--port", busy], f"port {busy} is in use"),
-            (["--port", str(free_port())], "set GRADIO_TEMP_DIR"),
-            (["--k", "17"], "auto or a whole number from 0 to 16, not '17'"),
-            (["--k", "automatic"], "auto or a whole number from 0 to 16"),
-            (["--drafter", " "], "drafter must be auto, ngram, none"),
-            (["--threads", "none"], "--threads"),
-            (["--lang", "fr"], "--lang"),
-            (["--nonsense"], "--nonsense"),
-            (["--target", ""], "target must name a model"),
-            (["--host", "no.such.host.invalid"], "--host 127.0.0.1"),
-            (["--port", str(free_port()), "--models-folder", "/no/such/folder"], "there is no folder /no/such/folder"),
-            (["--drafter-device", "tpu"], "--drafter-device"),
-            (["--compute", "int4"], "--compute"),
-        ):
-            status, err = ended(capsys, *arguments)
-            assert status and words in err and err.count("\n") == 1, (arguments, err)
+        for row in WRONG.strip().splitlines():
+            arguments, words = row.replace("BUSY", busy).replace("FREE", str(free_port())).split(" > ")
+            status, err = ended(capsys, *arguments.split("_"))
+            assert status and words in err and err.count("\n") == 1, (row, err)
 
 
 def test_a_pair_that_its_headers_refuse_is_refused_before_anything_is_loaded(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "Engine", None)
-    for option, name, words in (
-        ("--target", "no/such/model.gguf", "There is no model no/such/model.gguf"),
-        ("--target", "README.md", "Name a .gguf file"),
-        ("--target", "smal-zh", "smal-zh is not on this machine"),
-        ("--drafter", "no-one/no-head", "no-one/no-head is not on this machine"),
-        ("--target", str(ROOT / "engine"), "config.json"),
-    ):
-        status, err = ended(capsys, "--offline", "--port", str(free_port()), option, name)
+    for row in REFUSED.strip().splitlines():
+        arguments, words = row.split(" > ")
+        status, err = ended(capsys, "--offline", "--port", str(free_port()), *arguments.split(" "))
         first, last = err.strip().splitlines()
         assert status == 1 and first == "Starting Greenlight ..."
         assert last.startswith("Greenlight cannot start: ") and words in last
@@ -91,15 +96,6 @@ def test_an_engine_that_cannot_load_ends_the_app_in_its_words(
     status, err = ended(capsys, "--port", str(free_port()))
     assert status == 1 and err.endswith("Greenlight cannot start: No model was found.\n")
     assert closed and failed.state.state is State.CLOSED
-
-
-@pytest.mark.slow
-def test_no_model_and_no_network_is_one_sentence(tmp_path: Path) -> None:
-    empty = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "GREENLIGHT_CACHE", "LOCALAPPDATA"), str(tmp_path))
-    command = [sys.executable, str(ROOT / "app.py"), "--offline", "--port", str(free_port())]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=os.environ | empty)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "Greenlight cannot start" in done.stderr and "--offline" in done.stderr
 
 
 def test_who_can_reach_the_page_decides_what_may_be_loaded_from_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,10 @@ import pytest
 from engine.cli.progress import Interruptible
 from engine.errors import EngineError
 from engine.events import FinishReason
-from engine.trace import reply as trace
 from tests.fake_engine import FakeEngine, Script, play
-from tests.ui.samples import VALUES, rounds_of
+from tests.ui.samples import VALUES
 from ui.bench import client
-from ui.bench import fixtures as invented
 from ui.bench import page_cost as bench
-from ui.state import Reply, advance
 
 
 def test_an_update_and_what_is_pulled_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,17 +47,3 @@ def test_the_client_receives_every_event(engine: FakeEngine, launch_page: Callab
     assert len(rows) == len(play(engine.answer(""), engine.asked[0].params)) and updates > 2 and wall_s > 0
     with pytest.raises(EngineError, match="do not belong together"):
         client.listen(url, "hello", [1, 2, 3])
-
-
-def test_an_invented_reply_is_one_that_could_be() -> None:
-    for tokens in (2, 400, 4000):
-        events = invented.reply(tokens)
-        more = invented.more(events)
-        assert (
-            len(more) == invented.ROUNDS_AN_UPDATE
-            and tokens <= advance(Reply(), events).tally.tokens <= tokens + invented.K
-        )
-        events += more
-        positions = [token.position for round_ in rounds_of(events) for token in round_.tokens]
-        assert positions == list(range(1, len(positions) + 1))
-        assert trace.rows(trace.events(trace.rows(events))) == trace.rows(events)

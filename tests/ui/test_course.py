@@ -8,11 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.config import DecodingParams
-from engine.events import KReason, Outcome
-from tests.fake_engine import Script, play
-from tests.ui.samples import rounds_of
-from ui.controller_history import RESTING_AFTER, Course, RoundFigures, round_figures
+from engine.events import KReason
+from ui.controller_history import RESTING_AFTER, Course, RoundFigures
 
 IDLE = (KReason.OFF, KReason.NO_OFFER)
 
@@ -40,11 +37,3 @@ def test_rests_the_latest_round_and_what_was_expected_follow_from_the_rounds(rou
     worth = sum((now.predicted_speedup or 0) * now.seconds if now.drafted else now.seconds for now in counted)
     whole = sum(now.seconds for now in counted)
     assert course.expected_speedup == (pytest.approx(worth / whole) if counted else None)
-
-
-def test_a_round_in_figures() -> None:
-    for it in rounds_of(play(Script(), DecodingParams(drafter="head"))):
-        now, outcomes = round_figures(it), [decision.outcome for decision in it.decisions]
-        assert (now.index, now.k, now.drafted) == (it.index, it.k_requested, it.num_drafted)
-        assert now.accepted == outcomes.count(Outcome.ACCEPTED)
-        assert (now.reason, now.drafter, now.predicted_speedup) == (it.k_reason, it.drafter, it.predicted_speedup)

@@ -42,14 +42,8 @@ def test_the_json_reads_back_and_has_every_figure(made: Conversation) -> None:
     for turn, row in zip(again.turns, exported["turns"], strict=True):
         assert row["reply"] == turn.reply.text and set(row["figures"]) == names
         assert row["figures"]["tokens"] == turn.reply.tally.tokens
-
-
-def test_the_json_is_laid_out_for_people_and_what_was_not_measured_is_null() -> None:
-    chat = written("你好", params=PLAIN)
-    text = export.json(chat)
-    assert '"user": "你好"' in text and text.count('\n        {"v": 1') == len(chat["turns"][0]["rows"]), "a line each"
-    figures = json.loads(text)["turns"][0]["figures"]
-    assert figures["alpha"] is figures["speedup"] is None and figures["baseline"]["tok_s"] is not None
+    figures = json.loads(export.json(written("hi", params=PLAIN)))["turns"][0]["figures"]
+    assert figures["alpha"] is figures["speedup"] is None and figures["baseline"]["tok_s"], "null: not measured"
 
 
 def test_the_markdown_says_all_of_a_reply() -> None:

@@ -15,7 +15,7 @@ from tests.ui.samples import NAUGHTY, VALUES, Reader, everything, run, said
 from ui import examples
 from ui.chat.handlers import Handlers
 from ui.controls import Options
-from ui.eta import ENOUGH, ENOUGH_S, Pace
+from ui.eta import ENOUGH_S, Pace
 from ui.examples import EXAMPLES
 from ui.html import render
 from ui.state import Turn
@@ -39,17 +39,23 @@ def test_a_steady_phase_ends_when_it_was_said_to(whole_s: float, begun: float) -
     assert said_s or whole_s < ENOUGH_S * 2
 
 
+STEPS = """
+0.1 0 ? the beginning
+0.9 0.5 ? too early
+0.12 2 ? it has hardly moved
+0.5 2 ! enough
+none 3 ? a phase without shares
+0.6 4 ? it begins anew
+"""
+"""A share done, a time in ENOUGH_S, whether the time left is known, and why."""
+
+
 def test_nothing_is_said_before_it_is_known() -> None:
     pace = Pace()
-    for share, at_s, known, why in (
-        (0.1, 0, False, "the beginning"),
-        (0.9, ENOUGH_S / 2, False, "too early"),
-        (0.1 + ENOUGH / 2, ENOUGH_S * 2, False, "it has hardly moved"),
-        (0.5, ENOUGH_S * 2, True, "enough"),
-        (None, ENOUGH_S * 3, False, "a phase without shares"),
-        (0.6, ENOUGH_S * 4, False, "it begins anew"),
-    ):
-        assert (pace.left_s(at(share), at_s) is not None) == known, why
+    for row in STEPS.strip().splitlines():
+        share, at_s, known, why = row.split(maxsplit=3)
+        left_s = pace.left_s(at(None if share == "none" else float(share)), float(at_s) * ENOUGH_S)
+        assert (left_s is not None) == (known == "!"), why
     assert pace.left_s(at(0.1, "convert"), 99.0) is None and pace.left_s(at(0.05, "convert"), 999.0) is None
 
 

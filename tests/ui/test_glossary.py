@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from functools import reduce
 
 import pytest
 
 from engine.config import DecodingParams
-from engine.stats import Tally, summarise
+from engine.stats import Tally
 from tests.fake_engine import Script, play
 from tests.ui.samples import race
 from ui.charts import reply as charts
@@ -17,7 +17,6 @@ from ui.html.render import figures_of
 from ui.layout import _panel
 from ui.learn import page as learn
 from ui.learn.glossary_page import entry, glossary
-from ui.race import charts as race_charts
 from ui.race import page_export, verdict
 from ui.race import viewer as watch
 from ui.race.viewer import TABS
@@ -56,19 +55,6 @@ def test_every_term_says_what_it_is_and_where() -> None:
         assert f'id="glossary-{term.name}"' in entry(term) and term.source.split(",")[0] in entry(term)
 
 
-def test_every_figure_has_a_term() -> None:
-    tally = Tally()
-    for event in play(Script(), DecodingParams(drafter="ngram")):
-        tally = tally.add(event)
-    lanes = {f"lane.{name}" for name in re.findall(r'<b data-lane="(\w+)"', watch.watch())}
-    rows = set(re.findall(r'heading\("(verdict\.\w+)"', Path("ui/race/verdict.py").read_text("utf-8")))
-    feet = {key for key, _ in figures_of(summarise(play(Script(), DecodingParams(drafter="ngram"))))}
-    drawn = {f"charts.{name}" for name in (*charts.NAMES, *race_charts.NAMES)}
-    assert len(lanes) == 3 and rows and feet
-    assert lanes | rows | feet | drawn | set(panel.figures(tally, tally)) - WORDS_ONLY <= set(OF_FIGURE)
-    assert all(name in lab_charts.TERMS for some in lab_charts.NAMES.values() for name in some)
-
-
 def test_every_named_figure_is_linked_and_every_link_leads_to_an_entry() -> None:
     shown, lanes, result = _panel(), watch.watch(), verdict.verdict(race())
     names = set(re.findall(r'data-figure="(\w+)"', shown)) - WORDS_ONLY
@@ -78,6 +64,9 @@ def test_every_named_figure_is_linked_and_every_link_leads_to_an_entry() -> None
     named += re.findall(r'<span><b data-lane="\w+">.*?</span></a></span>', lanes)
     assert len(named) > 20 and [one for one in named if not terms(one)] == []
     whole = "".join((shown, lanes, watch.small(), learn.learn(), when.when(), result, charts.charts_frame()))
+    tally = reduce(Tally.add, play(Script(), DecodingParams(drafter="ngram")), Tally())
+    assert {*panel.figures(tally, tally), *dict(figures_of(tally.summary()))} - WORDS_ONLY <= set(OF_FIGURE)
+    assert all(name in lab_charts.TERMS for some in lab_charts.NAMES.values() for name in some)
     entries = set(re.findall(r'id="glossary-(\w+)"', glossary()))
     assert terms(whole) | set(OF_FIGURE.values()) <= entries == set(BY_NAME)
     for wrong in (lambda: link("no_such_term", "x"), lambda: figure("no.such.figure", "x")):

@@ -17,7 +17,7 @@ from ui.when import conclusions as lab
 from ui.when.conclusions import Sentence
 
 USERS = (1, 2, 4, 8, 16, 32)
-RATE, LENGTH, TEMPERATURE, TEXT, K, ROWS = (ExperimentName(name) for name in ("rate", "length", "temperature", "text", "k", "rows"))  # fmt: skip
+RATE, LENGTH, K, TEMPERATURE, TEXT, ROWS = ExperimentName
 
 
 def point(x: float, series: str, y: float, scatter: float = 0.02, **extra: float) -> Point:
@@ -41,18 +41,24 @@ def rates(gains: Sequence[float], scatter: float = 0.01) -> list[Point]:
     return plain + [point(p.x, "speculative", p.y * gain, scatter) for p, gain in zip(plain, gains, strict=True)]
 
 
+LOADS = """
+1.8 1.6 1.3 1.1 0.9 0.8 0.01 crossover
+1.8 1.7 1.6 1.5 1.4 1.3 0.01 always
+0.9 0.8 0.8 0.7 0.7 0.6 0.01 never
+1.8 1.6 1.3 1.1 1.02 0.99 0.03 fades
+1.05 1.0 0.98 1.02 1.0 0.97 0.1 unclear
+"""
+"""Speed-ups for USERS, their scatter, and what follows."""
+
+
 def test_what_the_loads_came_to() -> None:
-    falls = (1.8, 1.6, 1.3, 1.1, 0.9, 0.8)
-    for gains, scatter, key in (
-        (falls, 0.01, "crossover"),
-        ((1.8, 1.7, 1.6, 1.5, 1.4, 1.3), 0.01, "always"),
-        ((0.9, 0.8, 0.8, 0.7, 0.7, 0.6), 0.01, "never"),
-        ((1.8, 1.6, 1.3, 1.1, 1.02, 0.99), 0.03, "fades"),
-        ((1.05, 1.0, 0.98, 1.02, 1.0, 0.97), 0.1, "unclear"),
-    ):
-        assert keys(concluded(RATE, rates(gains, scatter))) == [f"lab.rate.{key}", "lab.rate.totals"]
-    sentence = concluded(RATE, rates(falls))[0]
-    assert "about 11 users" in sentence.text("en") and "11 个用户" in sentence.text("zh")
+    for row in LOADS.strip().splitlines():
+        *numbers, key = row.split()
+        *gains, scatter = map(float, numbers)
+        sentences = concluded(RATE, rates(gains, scatter))
+        assert keys(sentences) == [f"lab.rate.{key}", "lab.rate.totals"]
+        if key == "crossover":
+            assert "about 11 users" in sentences[0].text("en") and "11 个用户" in sentences[0].text("zh")
     assert [lab.users(count) for count in (1.38, 2.0, 9.94, 11.4)] == ["1.4", "2", "9.9", "11"]
 
 
@@ -74,15 +80,21 @@ def test_no_claim_is_made_where_scatter_is_larger_than_the_effect() -> None:
     assert keys(concluded(ROWS, slight))[0] == "lab.rows.same", "not clearly longer is not shorter"
 
 
+LENGTHS = """
+0.104 1.0 1.4 1.8 same grows
+0.108 1.0 1.4 1.8 other grows
+0.1 1.5 1.5 1.5 same pays
+0.1 0.9 0.8 0.7 same slower
+0.1 1.0 1.01 1.0 same unclear
+"""
+"""Seconds to the first token with guesses, speed-ups of three lengths, and what follows for the token and the whole."""
+
+
 def test_the_first_token_and_the_whole_request_are_told_apart() -> None:
-    for spec_s, ys, first, whole in (
-        (0.104, (1.0, 1.4, 1.8), "same", "grows"),
-        (0.108, (1.0, 1.4, 1.8), "other", "grows"),
-        (0.1, (1.5, 1.5, 1.5), "same", "pays"),
-        (0.1, (0.9, 0.8, 0.7), "same", "slower"),
-        (0.1, (1.0, 1.01, 1.0), "same", "unclear"),
-    ):
-        points = [point(x, "speculative", y, ttft_plain=0.1, ttft_spec=spec_s) for x, y in zip((1, 16, 256), ys, strict=True)]  # fmt: skip
+    for row in LENGTHS.strip().splitlines():
+        *numbers, first, whole = row.split()
+        first_s, *ys = map(float, numbers)
+        points = [point(x, "speculative", y, ttft_plain=0.1, ttft_spec=first_s) for x, y in zip((1, 16, 256), ys, strict=True)]  # fmt: skip
         assert keys(concluded(LENGTH, points)) == [f"lab.length.ttft.{first}", f"lab.length.{whole}"]
     assert "for 1 token," in english(LENGTH, measured(LENGTH).points), "not several"
 

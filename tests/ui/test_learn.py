@@ -18,7 +18,7 @@ from engine.lab.results import Point
 from engine.serving.engine import State, Status
 from engine.stats import summarise
 from tests.fake_engine import FakeEngine, Script, play
-from tests.ui.samples import everything, few, run, said, with_values
+from tests.ui.samples import everything, few, run, with_values
 from ui.charts import roofline
 from ui.charts.roofline import Pass
 from ui.chat import handlers as chat
@@ -30,7 +30,6 @@ from ui.learn import page as learn
 from ui.learn import play as learn_play
 from ui.learn import tables
 from ui.learn.handlers import Lessons, point
-from ui.strings import LANGS
 
 LESSONS = ("token", "bound", "verify", "drafters")
 
@@ -71,14 +70,6 @@ def shown(messages: list[Any]) -> str:
 
 
 # -- the frame ---------------------------------------------------------------------------------------------------------
-
-
-def test_eight_steps_in_order_each_with_something_live_and_words_without_scripts() -> None:
-    html = learn.learn()
-    assert re.findall(r'<section class="step" id="learn-(\w+)"', html) == list(learn.STEPS) and len(learn.STEPS) == 8
-    assert re.findall(r'href="\?tab=learn#learn-(\w+)"', html) == list(learn.STEPS)
-    for step in html.split('<section class="step"')[1:9]:
-        assert re.search('="submit"|="range"|="radio"|="story"', step) and all(len(said(step, lang)) > 150 for lang in LANGS)  # fmt: skip
 
 
 WEIGHTS = st.lists(st.integers(0, 100), min_size=4, max_size=4)

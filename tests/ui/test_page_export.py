@@ -143,10 +143,3 @@ Same text: yes|FakeLM-1M (GGUF Q4_1)|test kernel|bit-exact|temperature 0|tempera
     ):
         html = page(recording({LaneName.REPLY: [Finished(reason, "", (), "it <broke>")]}), "en")
         assert words in html and "Nothing was written." in html
-
-
-def test_light_and_dark_follow_the_reader() -> None:
-    style = page_export.style()
-    _, dark = style.split("@media (prefers-color-scheme: dark) { :root {")
-    assert "--gl-text: #e7ebe9" in dark[: dark.index("} }")] and "\n.dark" not in style
-    assert style.count("{") == style.count("}") and all(f"{name}:" in style for name in re.findall(r"var\((--gl-[\w-]+)\)", style))  # fmt: skip

@@ -6,7 +6,6 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,14 +110,33 @@ def test_naughty_text_stays_text() -> None:
         assert code.rstrip("\n") == shown.replace("\r", "\n").rstrip("\n")
 
 
-@pytest.mark.parametrize(
-    "source",
-    ["List<int>", "<think>hm</think>", "a<b and c>d", "&lt;b&gt; &amp; &#65;", "  two\n   three\n      six", "f(a, *b, **c)",
-     "2*3*4 and 2**3**4", "__init__.py", "snake_case_name", "[a]: http://b", "Such as:\n-", "x  y   z", "[1] and [x](y)",
-     "![alt](data:image/png;base64,AAAA)", "[js](javascript:alert(1))", "　　段落", "<std::vector>", "a\n===", "5 ~ 6 ~ 7", "> " * 200 + "x"],
-)  # fmt: skip
-def test_what_is_no_markup_is_shown_character_for_character(source: str) -> None:
-    assert seen(source).text == source
+PLAIN = r"""
+List<int>
+<think>hm</think>
+a<b and c>d
+&lt;b&gt; &amp; &#65;
+  two\n   three\n      six
+f(a, *b, **c)
+2*3*4 and 2**3**4
+__init__.py
+snake_case_name
+[a]: http://b
+Such as:\n-
+x  y   z
+[1] and [x](y)
+![alt](data:image/png;base64,AAAA)
+[js](javascript:alert(1))
+　　段落
+<std::vector>
+a\n===
+5 ~ 6 ~ 7
+"""
+"""No markup; line breaks as \\n."""
+
+
+def test_what_is_no_markup_is_shown_character_for_character() -> None:
+    sources = [row.replace("\\n", "\n") for row in PLAIN.strip("\n").split("\n")]
+    assert [source for source in (*sources, "> " * 200 + "x") if seen(source).text != source] == []
 
 
 def test_markdown() -> None:
@@ -159,19 +177,24 @@ def test_colouring_changes_no_character(language: str, code: str) -> None:
     assert Seen(f"<pre>{highlight(code, language)}</pre>").codes == [code]
 
 
+CUTS = r"""
+a|b|c
+- a\n\n- b\n\n  more|after
+1. a\n\n2. b\n\n10
+1. a\n\n2. b|10 apples
+~~~~\na\n\n~~~\n\nb\n~~~~|c
+- ```py\n  a\n\n  b\n  ```|c
+a\n\n    code|b
+\n\na\n\n\n\n
+"""
+"""Replies, set apart by | where they are cut; line breaks as \\n."""
+
+
 def test_where_a_reply_is_cut() -> None:
-    for source, count in (
-        ("a\n\nb\n\nc", 3),
-        ("- a\n\n- b\n\n  more\n\nafter", 2),
-        ("1. a\n\n2. b\n\n10", 1),
-        ("1. a\n\n2. b\n\n10 apples", 2),
-        ("~~~~\na\n\n~~~\n\nb\n~~~~\n\nc", 2),
-        ("- ```py\n  a\n\n  b\n  ```\n\nc", 2),
-        ("a\n\n    code\n\nb", 2),
-        ("\n\na\n\n\n\n", 1),
-        ("", 0),
-    ):
-        assert len(chunks(source)) == count, source
+    for row in CUTS.strip("\n").split("\n"):
+        pieces = row.replace("\\n", "\n").split("|")
+        assert len(chunks("\n\n".join(pieces))) == len(pieces), row
+    assert not chunks("")
 
 
 def test_no_depth_is_too_deep() -> None:
