@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -43,16 +43,16 @@ class Talk:
         return self.handlers.send(self.id, message, with_values(**values))
 
     def send(self, message: object = "hello", **values: object) -> Patch:
-        return self.last(self.sending(message, **values))
+        return self.last(everything(self.sending(message, **values)))
 
     def edit(self, key: object, message: str) -> Patch:
-        return self.last(self.handlers.edit(self.id, key, message, VALUES))
+        return self.last(everything(self.handlers.edit(self.id, key, message, VALUES)))
 
-    def retry(self, key: int, same_seed: bool = True, **values: object) -> Patch:
-        return self.last(self.handlers.retry(self.id, key, with_values(**values), same_seed))
+    def retry(self, key: int, seed: str = "", same: bool = True) -> Patch:
+        return self.last(everything(self.handlers.retry(self.id, key, with_values(seed=seed), same)))
 
-    def last(self, patches: AsyncGenerator[Patch, None]) -> Patch:
-        self.patches = run(everything(patches))
+    def last(self, work: Coroutine[Any, Any, list[Patch]]) -> Patch:
+        self.patches = run(work)
         return self.patches[-1]
 
     def during(self, act: Callable[[], object], words: bool = True) -> Patch:
@@ -63,8 +63,7 @@ class Talk:
                 if not words or patch["turns"][-1]["blocks"]:
                     yield patch
 
-        self.patches = run(begun(written(), act))
-        return self.patches[-1]
+        return self.last(begun(written(), act))
 
     def undo(self, again: bool = False) -> Patch:
         return self.handlers.undo(self.id, again)
@@ -93,15 +92,17 @@ def talk(engine: FakeEngine) -> Talk:
 @pytest.mark.parametrize("of", [1, 3, 7])
 def test_a_reply_arrives_whole_and_a_page_that_misses_patches_catches_up_or_knows(talk: Talk, of: int) -> None:
     talk.engine.tok_s = 4000
-    last, page, whole = talk.send(), Blocks(), True
+    last, page, whole = talk.send("<hello>"), Blocks(), True
     for patch in talk.patches[::of]:
         whole = page.take(patch["turns"], "key")
+        sent = pack(patch, talk.id)
+        assert "<" not in sent, "no tag is in a patch, not even as text"
+        assert json.loads(sent) == json.loads(json.dumps(patch | {"asked": talk.id}))
     assert not last["running"] and (whole or of > 1)
     if not whole or patch["running"]:
         page.take(talk.sync()["turns"], "key")
-    loaded = Blocks()
-    assert loaded.take(talk.sync()["turns"], "key") and loaded == page
-    assert "hello" in talk.sync()["turns"][0]["head"]
+    [turn] = talk.sync()["turns"]
+    assert page == {1: turn["blocks"]} and turn["from"] == 0 and "&lt;hello" in turn["head"]
     [reply] = talk.replies
     assert (reply.text, reply.phase, reply.reason) == (DEFAULT_TEXT, Phase.FINISHED, FinishReason.STOP)
 
@@ -114,14 +115,6 @@ def test_a_patch_does_not_grow_with_the_reply(talk: Talk) -> None:
     assert blocks > 300 and len(talk.patches) > 20
     assert max(len(turn["blocks"]) for patch in talk.patches for turn in patch["turns"]) < blocks / 2
     assert max(len(pack(patch)) for patch in talk.patches[1:]) < len(pack(talk.sync())) / 2
-
-
-def test_no_tag_is_in_a_patch_not_even_as_text(talk: Talk) -> None:
-    talk.engine.answer = lambda _: Script(text="<script>1</script>")
-    talk.send("<script>alert(1)</script>")
-    for patch in talk.patches:
-        sent = pack(patch, talk.id)
-        assert "<" not in sent and json.loads(sent) == json.loads(json.dumps(patch | {"asked": talk.id}))
 
 
 def test_settings_reach_the_engine_and_wrong_ones_are_corrected_and_said(talk: Talk) -> None:
@@ -225,40 +218,27 @@ def test_a_page_that_goes_stops_its_reply_also_while_the_engine_is_asked(talk: T
     assert talk.replies[0].phase is Phase.FINISHED
 
 
-def test_a_reply_that_fails_keeps_what_was_written(talk: Talk) -> None:
-    talk.engine.answer = lambda _: Script(text="Once upon", reason=FinishReason.ERROR, message="It broke.")
-    assert "It broke." in talk.send()["turns"][-1]["foot"] and talk.replies[0].text == "Once upon"
-
-
 # -- once more, otherwise, and back ------------------------------------------------------------------------------------
 
 
-def test_retry_writes_the_last_reply_again_with_the_same_seed_or_another(talk: Talk) -> None:
+def test_a_reply_is_written_again_with_the_same_seed_or_another(talk: Talk) -> None:
     talk.send(seed="41")
     assert talk.retry(1)["keys"] == [2]
-    talk.retry(2, same_seed=False, seed="43")
-    talk.retry(3, seed="43")
+    talk.retry(2, "43", same=False)
+    talk.retry(3, "43")
     assert [asked.params.sampling.seed for asked in talk.engine.asked] == [41, 41, None, 7]  # 7: the engine's choice
     assert talk.asked == [["hello"]] * 4
 
 
-def test_an_edited_message_takes_the_place_of_what_came_after_it(talk: Talk) -> None:
+def test_edit_and_undo_walk_through_what_was_said_and_put_back_into_the_box(talk: Talk) -> None:
     for message in ("one", "two", "three"):
         talk.send(message)
-    assert talk.edit(2, "zwei")["keys"] == [1, 4]
-    assert talk.asked[-1] == ["one", DEFAULT_TEXT, "zwei"]
-    undone = talk.undo()
-    assert undone["keys"] == [1, 2, 3] and undone["redo"] and undone["taken_back"] == ""
-    assert talk.undo(again=True)["keys"] == [1, 4]
-
-
-def test_undo_of_a_message_puts_it_back_into_the_box(talk: Talk) -> None:
-    talk.send("hello")
-    talk.send("more")
-    undone = [talk.undo(), talk.undo(), talk.undo(), talk.undo(again=True)]
+    assert talk.edit(2, "zwei")["keys"] == [1, 4] and talk.asked[-1] == ["one", DEFAULT_TEXT, "zwei"]
+    undone = [talk.undo(again) for again in (False, False, True, False, False, False, False, True)]
     told = [tuple(patch[part] for part in ("keys", "taken_back", "came_back", "undo", "redo")) for patch in undone]
-    assert told == [([1], "more", "", True, True), ([], "hello", "", False, True), ([], "", "", False, True),
-                    ([1], "", "hello", True, True)]  # fmt: skip
+    assert told == [([1, 2, 3], "", "three", True, True), ([1, 2], "three", "", True, True), ([1, 2, 3], "", "three", True, True),
+                    ([1, 2], "three", "", True, True), ([1], "two", "", True, True), ([], "one", "", False, True),
+                    ([], "", "", False, True), ([1], "", "one", True, True)]  # fmt: skip
     talk.send("other")
     assert not talk.sync()["redo"]
 
@@ -366,15 +346,15 @@ def test_nobody_sees_or_stops_anything_of_another_but_waits_in_line(talk: Talk) 
 
 
 def test_conversations_are_bounded_in_number_and_by_what_they_hold_and_the_busy_ones_stay() -> None:
-    sessions = Sessions(capacity=3)
-    first = sessions.open("")
-    sessions.begin(first.id)
-    many = [first, *(sessions.open("") for _ in range(5))]
-    assert [sessions.find(one.id) is not None for one in many] == [True, False, False, False, True, True]
+    def left(sessions: Sessions, turns: tuple[Turn, ...] = ()) -> list[int]:
+        """Which of six are still there when all have been opened; the first is being written."""
+        many = [sessions.open("")]
+        sessions.begin(many[0].id)
+        for _ in range(5):
+            sessions.put(replace(many[-1], turns=turns))
+            many.append(sessions.open(""))
+        return [i for i, one in enumerate(many) if sessions.find(one.id)]
+
     reply = advance(Reply(), play(Script(), GUESSING))
-    sessions = Sessions(capacity_blocks=3 * len(reply.blocks))
-    many = [sessions.open("") for _ in range(5)]
-    for one in many:
-        sessions.put(replace(one, turns=(Turn(1, "hello", reply),)))
-    many.append(sessions.open(""))
-    assert [sessions.find(one.id) is not None for one in many] == [False, False, True, True, True, True]
+    assert left(Sessions(capacity=3)) == [0, 4, 5]
+    assert left(Sessions(capacity_blocks=3 * len(reply.blocks)), (Turn(1, "hello", reply),)) == [0, 3, 4, 5]
