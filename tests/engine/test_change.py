@@ -101,9 +101,6 @@ class World:
     def change(self, config: EngineConfig = NEW) -> SwapPhase:
         return self.engine.swap(config).wait(60).phase
 
-    def served(self) -> ServedPair:
-        return self.engine.served_pair()
-
     def short_of_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """There is memory for one pair at a time."""
         monkeypatch.setattr(module, "makes_room", lambda *_: True)
@@ -122,7 +119,7 @@ def world() -> Iterator[World]:
 def test_the_next_reply_is_the_new_pairs_and_of_the_old_ones_nothing_is_left(world: World) -> None:
     old, gone = world.text(), []
     for turn, name in enumerate(("new", "old") * 2, 2):
-        gone.append(weakref.ref(world.served().pair.target))
+        gone.append(weakref.ref(world.engine.served_pair().pair.target))
         assert world.change(EngineConfig(name, drafter="m")) is SwapPhase.DONE
         assert world.target() == (name, turn) and "draft_model" in world.engine.facts().drafters
         assert (world.text() == old) == (name == "old")
@@ -137,7 +134,7 @@ def test_a_running_reply_is_written_to_its_end_by_the_pair_that_began_it(world: 
     assert world.change(EngineConfig("old", drafter="m")) is SwapPhase.DONE
     params = DecodingParams(SamplingParams(seed=1), max_new_tokens=30)
     stream = Stream()
-    job = ReplyJob.create(world.served(), say("hello"), params, "", [stream])
+    job = ReplyJob.create(world.engine.served_pair(), say("hello"), params, "", [stream])
     running, swap = world.waiting()
     late = [world.ask(), world.ask(drafter="draft_model")]
     experiment = LoadLab(world.engine).experiment(ExperimentName.LENGTH)
@@ -152,18 +149,9 @@ def test_a_running_reply_is_written_to_its_end_by_the_pair_that_began_it(world: 
     assert isinstance(last, Failed) and "once more" in last.message
 
 
-def test_replies_go_on_while_the_other_pair_is_loaded(world: World) -> None:
-    swap = world.loading()
-    assert world.text() and swap.status().phase is SwapPhase.LOADING and swap.status().fraction == 0.5
-    with pytest.raises(Busy):
-        world.engine.swap(NEW)
-    world.held["new"].set()
-    assert swap.wait(60).phase is SwapPhase.DONE
-
-
 def test_a_pair_that_cannot_be_used_leaves_the_old_one_as_it_was(world: World) -> None:
     list(world.ask(conversation="c"))
-    before, served = world.text(), world.served()
+    before, served = world.text(), world.engine.served_pair()
     served.pair = replace(served.pair, torch_threads=2)
 
     def breaks(*_: object) -> None:
@@ -174,7 +162,7 @@ def test_a_pair_that_cannot_be_used_leaves_the_old_one_as_it_was(world: World) -
         status = world.engine.swap(NEW).wait(60)
         assert status.phase is SwapPhase.FAILED and said in status.message
         assert world.target() == ("old", 1) and world.engine.status().state is State.READY
-        assert world.served() is served and served.pool.nbytes, "its conversations are remembered"
+        assert world.engine.served_pair() is served and served.pool.nbytes, "its conversations are remembered"
         return world.text() == before
 
     for error, said in ((LoadError("There is none."), "There is none."), (MemoryError("x"), "MemoryError")):
@@ -197,9 +185,12 @@ def test_whatever_breaks_when_a_request_is_read_again_ends_that_request_alone(wo
     assert swap.wait(60).phase is SwapPhase.DONE and world.text()
 
 
-def test_called_off_while_it_loads_it_is_over_at_once_and_its_load_is_thrown_away(world: World) -> None:
-    before = world.text()
+def test_replies_go_on_while_the_other_pair_is_loaded_and_called_off_it_is_thrown_away(world: World) -> None:
     swap = world.loading()
+    before = world.text()
+    assert (swap.status().phase, swap.status().fraction) == (SwapPhase.LOADING, 0.5)
+    with pytest.raises(Busy):
+        world.engine.swap(NEW)
     swap.cancel()
     assert swap.status().phase is SwapPhase.CANCELLED
     again = world.engine.swap(EngineConfig("old"))  # waits for the load that nobody wants any more
@@ -228,7 +219,7 @@ def test_where_memory_is_short_the_old_pair_goes_first(world: World, monkeypatch
     world.short_of_memory(monkeypatch)
     world.held["new"] = threading.Event()
     running, swap = world.waiting()
-    late, old = world.ask(), weakref.ref(world.served().pair.target)
+    late, old = world.ask(), weakref.ref(world.engine.served_pair().pair.target)
     world.pause.set()
     list(running)
     assert world.reached.wait(60)

@@ -241,15 +241,16 @@ def test_a_gguf_that_is_cut_or_spoilt_is_one_sentence(whole: Path, where: float,
 def test_headers_of_a_folder_are_its_sizes(home: Path) -> None:
     folder = write_folder(home / "m", vocab_size=ROWS + 5, tie_word_embeddings=False)
     info = read_headers(str(folder))
-    found = (info.layers, info.hidden, info.kv_heads, info.mlp, info.vocab_rows, info.vocab_size, info.tied, info.chat)
-    assert found == (2, 32, 2, 48, ROWS + 5, ROWS, False, True)
+    sizes = (info.layers, info.hidden, info.kv_heads, info.mlp, info.vocab_rows, info.vocab_size, info.tied, info.chat)
+    assert sizes == (2, 32, 2, 48, ROWS + 5, ROWS, False, True)
     assert info.file_bytes == (folder / "model.safetensors").stat().st_size
-    assert info.formats == (("F32", 4 * info.parameters),) and (info.runs, info.window) == ("lean", None)
+    assert info.formats == (("F32", 4 * info.parameters),)
+    assert (info.window, info.runs) == (None, "lean")
     edited(folder, model_type="qwen2", sliding_window=512, use_sliding_window=False)
     assert read_headers(str(folder)).window is None
     edited(folder, model_type="gemma3_text", layer_types=["sliding_attention", "full_attention"])
     info = read_headers(str(folder))
-    assert (info.runs, info.window) == ("transformers", 512)
+    assert (info.window, info.runs) == (512, "transformers")
 
 
 def test_tokenisers_are_compared_as_when_they_are_loaded(home: Path) -> None:

@@ -7,12 +7,10 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers import Qwen2Tokenizer
 
 from engine.loading.gguf.tokenizer import BY_WORDS, STOPS, build_backend, stop_ids, tokenizer_config
 from engine.text.tokenizer import Tokenizer, build_tokenizer
-from tests.engine import tokenisers
 from tests.engine.tiny_ggufs import byte_level_facts
 
 FACTS = byte_level_facts()
@@ -28,24 +26,20 @@ def built(facts: dict[str, Any], bos_id: int | None = None) -> Tokenizer:
     return build_tokenizer(build_backend(facts, "x"), None, {2}, bos_id)
 
 
-BYTES = {pre: build_backend(ggml(pre=pre), "x") for pre in ("smollm", "gpt-2", "qwen2", "llama-bpe")}
-ORIGINAL = tokenisers.byte_level()
-ORIGINAL.pre_tokenizer = Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])
+BYTES = {pre: built(ggml(pre=pre)) for pre in ("smollm", "gpt-2", "qwen2", "llama-bpe")}
 QWEN = Qwen2Tokenizer(
     vocab={token: i for i, token in enumerate(TOKENS)},
     merges=[tuple(merge.split(" ", 1)) for merge in FACTS["tokenizer.ggml.merges"]],
 ).backend_tokenizer
 QWEN.add_tokens(["<think>", "中…"])
-READY = {pre: built(ggml(pre=pre)) for pre in BYTES}
 PIECES = ["the ", " fox", "12345", "\n\n", "   ", "I'LL", "don't", "你好", "🙂", "e\u0301", "_x"]
 
 
 @given(st.text(max_size=60) | st.lists(st.sampled_from(PIECES)).map("".join))
 @settings(max_examples=40)
 def test_byte_level_ids_are_the_originals_and_their_text_comes_back(text: str) -> None:
-    assert BYTES["qwen2"].encode(text).ids == QWEN.encode(text).ids
-    assert BYTES["smollm"].encode(text).ids == ORIGINAL.encode(text).ids
-    for pre, made in READY.items():
+    assert BYTES["qwen2"].encode(text) == QWEN.encode(text).ids
+    for pre, made in BYTES.items():
         wanted = QWEN.normalizer.normalize_str(text) if pre == "qwen2" else text
         assert made.decode(made.encode(text)) == wanted, pre
 

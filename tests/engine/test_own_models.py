@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,16 +19,14 @@ from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.protocol import DraftContext, DraftOption
 from engine.errors import ContextFull, InvalidParams
 from engine.events import Event, FinishReason, KReason, Outcome, Round
-from engine.loading import load as loading
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
 from engine.rng import KeyedRng
 from engine.serving.engine import Engine, State
-from engine.text.tokenizer import build_tokenizer
 from engine.verify import residual
 from tests.engine import tokenisers
 from tests.engine.tiny_folders import write_folder
-from tests.fakes import FakeNetwork, byte_tokenizer, finished, hashed_logits, noisy, run, say
+from tests.fakes import FakeNetwork, finished, hashed_logits, say
 
 ROWS = tokenisers.byte_level().get_vocab_size()
 
@@ -127,28 +124,15 @@ def test_behind_a_drafters_shorter_context_the_reply_goes_on_without_it(tmp_path
         assert {r.k_reason for r in behind[:-1]} == {KReason.DRAFTER_CONTEXT}  # the page shows why
 
 
-def test_whatever_its_template_lacks_a_prompt_is_whole(tmp_path: Path) -> None:
-    def tokenizer_of(template: str) -> Any:
-        folder = write_folder(tmp_path / "t", template=template)
-        return loading.load(
-            str(folder), device="cpu", threads=1, quant="fp32", offline=True, progress=lambda *_: None
-        ).tokenizer
-
-    system = Message("system", "Be kind.")
-    for template in (tokenisers.DROPS_SYSTEM, tokenisers.NO_SYSTEM):
-        tokenizer = tokenizer_of(template)
-        assert "system" in tokenizer.fallback_note
-        assert tokenizer.encode_chat([system, *say("hello")]) == tokenizer.encode_chat(say("Be kind.\n\nhello"))
-    ids = tokenizer_of("<|im_start|><|im_start|>{{ messages[0].content }}").encode_chat(say("hello"))
-    assert ids[0] == 1 and ids[1] != 1, "the tokeniser does not write the first token once more"
+def test_without_a_template_and_for_what_cannot_be_seen_there_is_an_answer_or_a_sentence(tmp_path: Path) -> None:
     with engine_of(write_folder(tmp_path / "t", template=None)) as engine:
         assert "no chat template" in engine.facts().note
-        spelt = build_tokenizer(tokenisers.byte_level(), None, [2]).decode(engine.encode([system, *say("hello")]))
+        ids = engine.encode([Message("system", "Be kind."), *say("hello")])
+        spelt = engine.served_pair().pair.target.tokenizer.decode(ids)
         assert spelt.endswith("Be kind.\nUser: hello\nAssistant:")
         for typed in ("", " ", "\n\n\n", "\u200b", "\ufeff", "\t \r\n"):
-            assert finished(list(engine.stream(say(typed), DecodingParams(max_new_tokens=8)))).reason in (
-                FinishReason.STOP, FinishReason.LENGTH,
-            )  # fmt: skip
+            events = list(engine.stream(say(typed), DecodingParams(max_new_tokens=8)))
+            assert finished(events).reason is not FinishReason.ERROR, typed
         with pytest.raises(InvalidParams, match="write one first"):
             engine.stream([], DecodingParams())
 
@@ -200,11 +184,6 @@ def test_a_few_tokens_more_in_one_tokeniser_are_no_obstacle_and_another_one_is_n
 
 
 VOCAB = 257
-LANGUAGE = hashed_logits(VOCAB, seed=21)
-
-
-def drafter_of(rows: int, language: Any) -> DraftModelDrafter:
-    return DraftModelDrafter(Model(FakeNetwork(rows, language), 4096), KVCache(), VOCAB)
 
 
 @given(st.integers(200, 300), st.integers(0, 2**31), st.sampled_from(list(Rule)), st.sampled_from([0.0, 1.0]))
@@ -213,7 +192,8 @@ def test_a_proposal_is_over_the_targets_ids_whatever_the_drafters(
     rows: int, seed: int, rule: Rule, temperature: float
 ) -> None:
     """The rows of both sides can be compared, nothing is drawn that the target lacks, and the sums are whole."""
-    drafter = drafter_of(rows, noisy(hashed_logits(rows, seed=5), rows, 0.3))
+    network = FakeNetwork(rows, hashed_logits(rows, seed=5))
+    drafter = DraftModelDrafter(Model(network, 4096), KVCache(), VOCAB)
     sampling = SamplingParams(temperature=temperature, seed=seed)
     context = DraftContext([5, 6, 7], 2, None, sampling, KeyedRng(seed, rule))
     made = drafter.propose(DraftOption("draft_model", "draft_model"), context, 3)
@@ -224,13 +204,3 @@ def test_a_proposal_is_over_the_targets_ids_whatever_the_drafters(
         assert not row[rows:].any()
         assert residual(made, torch.full((VOCAB,), 1 / VOCAB), i).shape == (VOCAB,)
     assert drafter.options([1, 199]) and bool(drafter.options([1, 199, 256, 3])) == (rows > 256), "it lacks the id"
-
-
-def test_with_another_number_of_rows_greedy_text_is_the_targets() -> None:
-    target = Model(FakeNetwork(VOCAB, LANGUAGE), 4096)
-    greedy = DecodingParams(SamplingParams(seed=1), max_new_tokens=60, num_speculative_tokens=4, probe_every=0)
-    plain, *others = (
-        finished(run([40, 41, 42], greedy, target, byte_tokenizer(), drafter)).token_ids
-        for drafter in (None, *(drafter_of(n, lambda ids, n=n: np.resize(LANGUAGE(ids), n)) for n in (240, 275)))
-    )
-    assert others == [plain, plain]
