@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.config import BOUNDS, MAX_K, MAX_STOP, MAX_STOPS, DecodingParams, Detail, Rule, SamplingParams
@@ -130,6 +130,7 @@ def test_unknown_choices_seeds_and_texts_become_the_default() -> None:
 
 
 @given(st.lists(st.text(st.sampled_from("a\\n \t—"), max_size=MAX_STOP + 5), max_size=MAX_STOPS + 3).map("\n".join))
+@example("a\\nb\n" * (MAX_STOPS + 1))
 def test_too_many_or_too_long_stop_strings_are_cut(written: str) -> None:
     chosen, corrections = settings(TABLE, with_values(stop=written))
     asked = controls.stops(written)

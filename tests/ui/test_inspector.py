@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import DecodingParams, Detail, Rule
+from engine.config import DecodingParams, Rule
 from engine.events import (
     Choice,
     Event,
@@ -28,7 +28,6 @@ from engine.events import (
     TokenDecision,
     TokenDetail,
 )
-from engine.stopping import cut_at_stop_strings
 from tests.fake_engine import Script, play
 from tests.ui.samples import (
     BIG_LIST,
@@ -38,16 +37,14 @@ from tests.ui.samples import (
     Reader,
     bilingual,
     cells,
-    decodings,
     few,
     recording,
     recordings,
     said,
-    texts,
 )
 from tests.ui.test_prose import colours, luminance
 from ui.examples import ASSETS
-from ui.html.render import show_blanks
+from ui.html.render import both, show_blanks
 from ui.inspect import inspector
 from ui.inspect import token_card as card
 from ui.inspect.explain import apart, number, took
@@ -125,6 +122,7 @@ def bars(html: str) -> dict[str, list[tuple[str, str, str]]]:
 @few
 @given(recordings())
 def test_every_piece_has_a_pane_with_the_numbers_of_its_event_and_nothing_else_has(made: Recording) -> None:
+    assert {*Kind, "first"} == {key.removeprefix("card.kind.") for key in TEXT if key.startswith("card.kind.")}
     for lane in made.lanes:
         blocks = lane.reply.blocks
         for i, block in enumerate(blocks):
@@ -133,23 +131,29 @@ def test_every_piece_has_a_pane_with_the_numbers_of_its_event_and_nothing_else_h
             for j in range(count):
                 html = pane(made, lane.name, i, j)
                 assert (html is None) == isinstance(block.event, Finished)
-                if html is not None and block.pieces:
-                    check_pane(html, block, i, j, lane.about)
+                if html is not None:
+                    assert ("before this round could add anything" in html) == (not block.pieces) and bilingual(html)
+                    if block.pieces:
+                        check_pane(html, block, i, j, lane.about)
         assert pane(made, lane.name, len(blocks), 0) is None and pane(made, lane.name, -1, 0) is None
     assert pane(made, LaneName.REPLY if len(made.lanes) > 1 else LaneName.PLAIN, 0, 0) is None
 
 
 def check_pane(html: str, block: Block, i: int, j: int, about: About | None) -> None:
-    says, event, subject = card.says(block, j, about), block.event, card.subject_of(block, j)
+    says, event, subject, piece = card.says(block, j, about), block.event, card.subject_of(block, j), block.pieces[j]
+    assert (subject.text, subject.special) == (piece.text, piece.special)
+    assert isinstance(subject, TokenDecision) == (piece.kind in LOST_KINDS)
+    assert both(f"card.kind.{'first' if isinstance(event, Prefilled) else piece.kind.value}") in says
     whole = card.card(block, j, about)
     assert says in html and whole.startswith(says) and html.count(f'data-block="{i}"') == len(block.pieces)
-    assert f'data-piece="{j}" class="{block.pieces[j].kind.value}" aria-current="true"' in html
+    assert f'data-piece="{j}" class="{piece.kind.value}" aria-current="true"' in html
     if not isinstance(event, Round):
         assert "<table" not in whole
         return
     table = card.table(event, subject)
     assert table in html and card.lines(event) in html and whole == says + table + card.lines(event)
     own = [token for token in event.tokens if token.source is not Source.DRAFT]
+    assert ("ended within this round" in html) == bool(event.decisions and not own)
     body = table.partition("<tbody>")[2]
     found = cells(body)
     assert len(found) == (len(event.decisions) + len(own) if event.decisions else 0)
@@ -160,36 +164,8 @@ def check_pane(html: str, block: Block, i: int, j: int, about: About | None) -> 
         assert outcome == text(f"card.outcome.{decision.outcome.value}", "en")
     if found:
         guessed = [k for k, decision in enumerate(event.decisions) if decision.position == subject.position]
-        guess = block.pieces[j].kind in LOST_KINDS or block.pieces[j].kind is Kind.DRAFT
         current = [k for k, row in enumerate(re.findall("(?s)<tr.*?</tr>", body)) if "aria-current" in row]
-        assert current == (guessed if guess else [len(event.decisions)])
-
-
-@few
-@given(texts, decodings)
-def test_each_piece_is_told_as_what_it_is(pieces: list[str], params: DecodingParams) -> None:
-    assert {*Kind, "first"} == {key.removeprefix("card.kind.") for key in TEXT if key.startswith("card.kind.")}
-    for block in advance(Reply(), play(Script(pieces=pieces), params)).blocks:
-        for i, piece in enumerate(block.pieces):
-            subject, html = card.subject_of(block, i), card.card(block, i)
-            assert (subject.text, subject.special) == (piece.text, piece.special)
-            assert isinstance(subject, TokenDecision) == (piece.kind in LOST_KINDS)
-            kind = "first" if isinstance(block.event, Prefilled) else piece.kind.value
-            assert all(text(f"card.kind.{kind}", lang) in said(html, lang) for lang in LANGS) and bilingual(html)
-
-
-@few
-@given(st.sampled_from(["brown fox", " lazy", "T", ".", "while"]), st.integers(0, 8))
-def test_rounds_that_a_stop_cut_have_sensible_panes(stop: str, k: int) -> None:
-    events = play(Script(), DecodingParams(num_speculative_tokens=k, detail=Detail.FULL))
-    made = of(list(cut_at_stop_strings(iter(events), (stop,))))
-    for i, block in enumerate(made.lanes[0].reply.blocks[:-1]):
-        html = said(pane(made, REPLY, i, 0) or "")
-        guesses_alone = isinstance(block.event, Round) and {token.source for token in block.event.tokens} <= {
-            Source.DRAFT
-        }
-        assert ("before this round could add anything" in html) == (not block.pieces)
-        assert ("ended within this round" in html) == bool(block.pieces and guesses_alone)
+        assert current == (guessed if piece.kind in {*LOST_KINDS, Kind.DRAFT} else [len(event.decisions)])
 
 
 def test_asking_for_a_card_that_is_not_there_gives_nothing() -> None:

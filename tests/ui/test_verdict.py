@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ GREEDY, WARM = SamplingParams(), SamplingParams(temperature=0.8)
 PLAINLY, GUESSED = play(Script(), PLAIN), play(Script(), replace(GUESSING, probe_every=0))
 
 
-def of(plain: Sequence[Event], speculative: Sequence[Event], sampling: SamplingParams | None = None,
+def of(plain: Sequence[Event], speculative: Sequence[Event], sampling: SamplingParams | None = GREEDY,
        rule: Rule = Rule.REJECTION, exact: str = "11", seed: int = 7) -> Recording:  # fmt: skip
     """A race of these events; sampling None: nothing is known of what wrote it. exact: each lane; seed: of the second."""
     lanes = []
@@ -38,9 +39,8 @@ def of(plain: Sequence[Event], speculative: Sequence[Event], sampling: SamplingP
     return Recording("r", "hi", tuple(lanes))
 
 
-def told(plain: Sequence[Event], speculative: Sequence[Event], sampling: SamplingParams | None = GREEDY,
-         rule: Rule = Rule.REJECTION, exact: str = "11", seed: int = 7) -> str:  # fmt: skip
-    html = verdict(of(plain, speculative, sampling, rule, exact, seed))
+def told(*race: Any) -> str:
+    html = verdict(of(*race))
     assert bilingual(html)
     return said(html)
 
@@ -193,7 +193,7 @@ def test_why_texts_part() -> None:
     ):  # fmt: skip
         assert why in told(*parted(), sampling, rule, exact, seed)
     made = of(*parted(), WARM, Rule.SHARED_NOISE)
-    colder = replace(made, lanes=(of(*parted(), GREEDY).lanes[0], made.lanes[1]))
+    colder = replace(made, lanes=(of(*parted()).lanes[0], made.lanes[1]))
     assert otherwise in said(verdict(colder))
 
 
@@ -201,7 +201,7 @@ def test_why_texts_part() -> None:
 
 
 def test_it_offers_other_numbers_of_guesses() -> None:
-    made = of(PLAINLY, GUESSED, GREEDY)
+    made = of(PLAINLY, GUESSED)
     plain, speculative = made.lanes
     assert plain.about and KS == ("1", "2", "3", "5", "8", "auto")
     automatic = replace(made, lanes=(plain, replace(speculative, about=replace(plain.about, params=DecodingParams()))))
@@ -213,5 +213,5 @@ def test_it_offers_other_numbers_of_guesses() -> None:
 
 def test_naughty_tokens_stay_text() -> None:
     for payload in (*NAUGHTY, *BIG_LIST[::7]):
-        reader = Reader(verdict(of(*parted(other=payload), GREEDY)))
+        reader = Reader(verdict(of(*parted(other=payload))))
         assert reader.harmless and show_blanks(payload.strip() or payload) in reader.text
