@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.config import Detail, Rule, SamplingParams
 from engine.drafters.protocol import Proposal
 from engine.events import Choice
-from engine.logprobs import TOP, Explainer, Explanation, largest, top_choices
+from engine.logprobs import TOP, Explainer, Explanation, top_choices
 from engine.rng import KeyedRng
 from engine.sampling import LazyRows, raw_probs
 from engine.verify import Verdict, verify
@@ -23,28 +23,17 @@ from engine.verify import Verdict, verify
 SIZES = st.sampled_from([1, 4, 5, 6, 63, 64, 65, 321, 4097, 49152])
 
 
-@given(SIZES, st.integers(0, 10_000), st.sampled_from([1, 2, 7, 2**22]), st.integers(1, 8))
-@settings(max_examples=40)
-def test_largest_are_the_largest_in_order(size: int, seed: int, levels: int, n: int) -> None:
-    """levels: so many of the numbers differ; the fewer, the more ties."""
-    row = np.random.default_rng(seed).integers(0, levels, size).astype(np.float32)
-    indices = largest(row, n)
-    assert len(set(indices)) == len(indices) == min(n, size)
-    assert row[indices].tolist() == np.sort(row)[::-1][:n].tolist()
-    row[seed % size] = np.inf
-    assert largest(row, n)[0] == seed % size
-
-
-@given(SIZES, st.integers(0, 10_000), st.floats(0.01, 100.0))
-@settings(max_examples=40)
-def test_a_top_list_is_normalised_and_leaves_out_what_cannot_be(size: int, seed: int, total: float) -> None:
-    rng = np.random.default_rng(seed)
-    row = (rng.random(size) * (rng.random(size) < 0.3)).astype(np.float32)
-    row[rng.integers(size)] = 1.0
-    top = top_choices(torch.from_numpy(row * np.float32(total / row.sum())), str)
-    shares = np.sort(row.astype(np.float64) / row.sum(dtype=np.float64))[::-1][:TOP]
+@given(SIZES, st.integers(0, 10_000), st.sampled_from([2, 7, 2**22]), st.integers(1, 8))
+@settings(max_examples=60)
+def test_a_top_list_is_normalised_and_leaves_out_what_cannot_be(size: int, seed: int, levels: int, n: int) -> None:
+    """levels: so many of the numbers differ; the fewer, the more ties. The largest may be anywhere."""
+    row = np.random.default_rng(seed).integers(0, levels, size).astype(np.float32) / 7
+    row[seed % size] = levels
+    top = top_choices(torch.from_numpy(row), str, n)
+    shares = np.sort(row.astype(np.float64) / row.sum(dtype=np.float64))[::-1][:n]
     assert [choice.prob for choice in top] == pytest.approx(shares[shares > 0].tolist(), rel=1e-5)
-    assert all(choice.text == str(choice.id) for choice in top)
+    assert top[0].id == seed % size and {choice.text for choice in top} == {str(choice.id) for choice in top}
+    assert len({choice.id for choice in top}) == len(top)
 
 
 def check_top(top: Sequence[Choice], logits: Tensor, ids: Tensor | None = None) -> None:

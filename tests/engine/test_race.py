@@ -97,28 +97,30 @@ def test_both_lanes_say_what_a_reply_alone_says(engine: Engine) -> None:
 
 
 def test_one_seed_is_picked_for_both_and_repeats_the_race_which_has_no_probes(engine: Engine) -> None:
-    free = params(sampling=SamplingParams(temperature=1.0))
-    plain, speculative = both(engine.race(say("hello"), free))
+    plain, speculative = both(engine.race(say("hello"), params(sampling=SamplingParams(1.0))))
     assert finished(plain) == finished(speculative) and first(plain).seed == first(speculative).seed
     assert RoundKind.PROBE not in {r.kind for r in rounds(speculative)}
-    again = replace(free, sampling=replace(free.sampling, seed=first(plain).seed))
-    assert finished(list(engine.race(say("hello"), again).plain)) == finished(plain)
+    again = params(sampling=SamplingParams(1.0, seed=first(plain).seed))
+    assert finished(both(engine.race(say("hello"), again))[0]) == finished(plain)
 
 
 def test_whatever_ends_a_reply_ends_both_alike(engine: Engine) -> None:
     """A stop string at the very first character leaves no token at all; one over several tokens holds events back, and
     one that never comes holds every event of a lane."""
     text = finished(list(engine.stream(say("hello"), params()))).text
-    fills = {room: "x" * (4096 - room - engine.count_tokens(say(""))) for room in (1, 2, 5)}
-    stops = {stop: params(stop=(stop,)) for stop in (text[0], text[1:5], text[5], text[17:21], text + "!")}
-    ends_at_once = params(sampling=SamplingParams(logit_bias=((256, 100.0),), seed=4))
-    cases = [("hello", params(1), FinishReason.LENGTH), ("hello", params(2, k=None), FinishReason.LENGTH)]
-    cases += [("hello", asked, FinishReason.STOP_STRING) for stop, asked in stops.items() if stop in text]
-    cases += [("hello", stops[text + "!"], FinishReason.LENGTH), ("hello", ends_at_once, FinishReason.STOP)]
-    cases += [(fill, params(200, k=None if room == 2 else 8), FinishReason.CONTEXT) for room, fill in fills.items()]
-    for prompt, asked, reason in cases:
-        plain, speculative = both(engine.race(say(prompt), asked))
-        assert finished(plain) == finished(speculative) == finished(list(engine.stream(say(prompt), asked)))
+    ends_at_once = SamplingParams(logit_bias=((256, 100.0),), seed=4)
+    cases = [(0, params(1), FinishReason.LENGTH), (0, params(2, k=None), FinishReason.LENGTH)]
+    for stop in (text[0], text[1:5], text[5], text[17:21]):
+        cases.append((0, params(stop=(stop,)), FinishReason.STOP_STRING))
+    cases += [
+        (0, params(stop=(text + "!",)), FinishReason.LENGTH),
+        (0, params(sampling=ends_at_once), FinishReason.STOP),
+    ]
+    cases += [(room, params(200, k=k), FinishReason.CONTEXT) for room, k in ((1, 8), (2, None), (5, 8))]
+    for room, asked, reason in cases:
+        prompt = say("x" * (4096 - room - engine.count_tokens(say("")))) if room else say("hello")
+        plain, speculative = both(engine.race(prompt, asked))
+        assert finished(plain) == finished(speculative) == finished(list(engine.stream(prompt, asked)))
         assert first(plain) == first(speculative) and finished(plain).reason is reason
 
 
@@ -250,7 +252,7 @@ def test_the_default_model_says_the_same_in_both_lanes_and_alone(real_engine: En
         pytest.skip("this machine's kernel is not proven exact")
     prompt = say("Explain speculative decoding in three sentences, then say the first of them again.")
     for temperature, detail in ((0.0, Detail.OFF), (0.8, Detail.FULL)):
-        asked = params(60, temperature, k=None, detail=detail)
+        asked = params(40, temperature, k=None, detail=detail)
         plain, speculative = both(real_engine.race(prompt, asked))
         assert finished(plain) == finished(speculative) == finished(list(real_engine.stream(prompt, asked)))
         assert first(plain) == first(speculative) and any(r.num_drafted for r in rounds(speculative))

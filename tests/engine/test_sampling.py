@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.config import SamplingParams
 from engine.errors import NumericalError
-from engine.rng import Purpose, gumbel, gumbel_argmax, inverse_cdf, uniform
+from engine.rng import Purpose, gumbel, gumbel_argmax, uniform
 from engine.sampling import LazyRows, _top_p, probabilities
 
 
@@ -51,12 +51,10 @@ def test_every_row_is_the_textbooks_and_does_not_depend_on_its_neighbours(
         assert torch.equal(made, probabilities(torch.from_numpy(row[None]), [0], 0, params)[0])
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1e-3, 1e-30, 1e-50, 5e-324])
+@pytest.mark.parametrize("temperature", [0.0, 1e-3, 1e-50, 5e-324])
 def test_a_tiny_temperature_is_an_argmax_the_first_of_several(temperature: float) -> None:
-    [one, several] = probabilities(
-        torch.tensor([[1.0, 300.0, 299.0], [1.0, 3.0, 3.0]]), [0, 0], 0, SamplingParams(temperature)
-    )
-    assert one.tolist() == [0.0, 1.0, 0.0] and several.tolist() == [0.0, *([0.5, 0.5] if temperature else [1.0, 0.0])]
+    rows = probabilities(torch.tensor([[1.0, 300.0, 299.0], [1.0, 3.0, 3.0]]), [0, 0], 0, SamplingParams(temperature))
+    assert rows.tolist() == [[0.0, 1.0, 0.0], [0.0, *([0.5, 0.5] if temperature else [1.0, 0.0])]]
 
 
 def test_tokens_as_likely_as_the_last_one_that_stays_all_stay_and_no_others() -> None:
@@ -105,13 +103,6 @@ def test_a_ban_is_final_and_a_number_that_is_none_is_a_clear_error(temperature: 
     for bad in ([0.0, math.nan, 1.0], [0.0, math.inf, 1.0], [-math.inf] * 3):
         with pytest.raises(NumericalError):
             probabilities(torch.tensor([bad]), [0], 0, SamplingParams(temperature))
-
-
-@given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=30), st.floats(0, 1, exclude_max=True))
-@settings(max_examples=40)
-def test_inverse_cdf_never_returns_an_impossible_token(weights: list[float], u: float) -> None:
-    probs = torch.tensor(weights)
-    assert not probs.any() or probs[inverse_cdf(probs, u)] > 0
 
 
 def test_numbers_depend_on_every_part_of_their_key_and_are_uniform() -> None:
