@@ -227,6 +227,11 @@ def test_an_entry_is_the_same_to_the_bit_whatever_is_run_beside_it(variant: str)
     joined = torch.cat([one.join(row[None]) for row in features[:count]])
     states = torch.cat([one.run(tokens[t + 1 : t + 2], joined[t : t + 1], t, alone) for t in range(count)])
     rows = torch.cat([one.logits(state[None]) for state in states])
+    for row in rows[:20]:
+        token, share = one.choice(row[None])
+        assert token == int(row.argmax()) and share == pytest.approx(float(row.softmax(0).max()), rel=1e-4)
+    for bad in (torch.nan, torch.inf):
+        assert np.isnan(one.choice(torch.cat([row[1:], torch.tensor([bad])])[None])[1])
     for threads in (1, 2, 3):
         head, cache = native_head(config, threads), KVCache()
         state = head.join(features[:count])
