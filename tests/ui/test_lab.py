@@ -1,8 +1,12 @@
-"""Conclusions follow from the points, and claim nothing that scatter may be."""
+"""Conclusions follow from the points and claim nothing that scatter may be; figures of the lab and their tables hold the
+same numbers, in words that the page's script knows."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
+from html import unescape
 from itertools import pairwise
 
 import pytest
@@ -12,12 +16,15 @@ from hypothesis import strategies as st
 from engine.lab import ExperimentName, Point, Result
 from tests.fake_engine import measured
 from tests.ui.samples import few
-from ui.strings import LANGS
+from tests.ui.test_charts import Table, _strings
+from ui.charts import figures
+from ui.strings import LANGS, TEXT
+from ui.when import charts
 from ui.when import conclusions as lab
 from ui.when.conclusions import Sentence
 
 USERS = (1, 2, 4, 8, 16, 32)
-RATE, LENGTH, K, TEMPERATURE, TEXT, ROWS = ExperimentName
+RATE, LENGTH, K, TEMPERATURE, TEXTS, ROWS = ExperimentName
 
 
 def point(x: float, series: str, y: float, scatter: float = 0.02, **extra: float) -> Point:
@@ -73,7 +80,7 @@ def test_a_crossover_is_where_the_measured_gain_was_above_one_before_and_not_aft
 
 
 def test_no_claim_is_made_where_scatter_is_larger_than_the_effect() -> None:
-    for name, middle in ((RATE, 50.0), (LENGTH, 1.02), (TEXT, 1.02), (TEMPERATURE, 0.5)):
+    for name, middle in ((RATE, 50.0), (LENGTH, 1.02), (TEXTS, 1.02), (TEMPERATURE, 0.5)):
         points = [Point(p.x, p.series, y := middle + p.x / 1e4, 3, y * 0.5, y * 1.5, p.extra) for p in measured(name).points]  # fmt: skip
         assert "no clear difference" in english(name, points).lower(), name
     slight = [point(1, "measured", 41.6, 0.15), point(4, "measured", 36.5, 0.05)]
@@ -113,7 +120,7 @@ def test_acceptance_falls_rises_or_stays_and_texts_lose_or_cannot_be_told() -> N
         assert words in english(TEMPERATURE, [point(0, "rejection", 0.8), point(1, "rejection", last)])
     for y, key in ((0.8, "slower"), (1.0, "unclear"), (1.2, "all")):
         texts = [point(0, "copy", 2, alpha=0.5), point(1, "chat", 1.5, alpha=0.5), point(2, "poem", y, alpha=0.5)]
-        assert keys(concluded(TEXT, texts))[1] == f"lab.text.{key}"
+        assert keys(concluded(TEXTS, texts))[1] == f"lab.text.{key}"
 
 
 def test_what_a_forward_costs_and_from_where_on_arithmetic_counts() -> None:
@@ -139,3 +146,50 @@ def test_whatever_was_measured_so_far_can_be_said_in_both_languages(name: Experi
     broken = [Point(p.x, p.series, float("nan"), 0) for p in points]
     assert keys(concluded(name, broken)) == ["lab.none"]
     assert "<b>" not in Sentence("lab.text.one", {"part": "<b>"}).html()
+
+
+def test_every_chart_has_a_figure_in_known_words_a_label_and_a_table_with_a_row_for_each_x() -> None:
+    for name in ExperimentName:
+        made = charts.charts(measured(name))
+        assert set(made) == set(charts.NAMES[name]) and json.loads(json.dumps(made)) == made
+        for chart, one in made.items():
+            xs = {x for trace in one["figure"]["data"] for x in trace["x" if chart != "text" else "y"]}
+            rows = Table(one["html"]).rows
+            assert len(rows) == len(xs) + 1 and {len(row) for row in rows} == {len(rows[0])}, chart
+            assert len({one["label"][lang] for lang in LANGS}) == 2
+            strings = set(_strings(one["figure"]))
+            assert strings & set(TEXT) <= set(figures.WORDS)
+            assert {word for word in strings if word.startswith(("lab.", "charts."))} <= set(TEXT)
+        html = charts.section(name, {chart: one["html"] for chart, one in made.items()})
+        assert html.count("<table>") == len(made) == html.count('class="plot"') and " open " in html, "without a script"
+
+
+def test_the_table_of_loads_tells_what_the_figure_draws() -> None:
+    made = charts.charts(measured(RATE))
+    head, first, *_ = Table(made["rate"]["html"]).rows
+    assert head == ["users at once", "plain", "fixed K", "K automatic", "fixed K ÷ plain"]
+    assert all(map(str.startswith, first, ("1", "80.0", "120", "123", "1.50×")))
+    assert Table(made["each"]["html"]).rows[-1][:2] == ["32", "11.1"], "355.6 over 32 users"
+
+
+def test_scatter_is_drawn_where_it_is_known_and_predictions_look_like_no_other_series() -> None:
+    one = charts.charts(measured(K))["k"]
+    traces = {trace["name"]: trace for trace in one["figure"]["data"]}
+    assert traces["lab.series.chat"]["error_y"]["array"][0] == pytest.approx(0.059, abs=1e-3)
+    assert "error_y" not in traces["lab.series.predicted"] and "1.12–1.24" in unescape(one["html"])
+    rate = charts.charts(measured(RATE))["rate"]["figure"]["data"]
+    looks = {
+        (trace["line"]["dash"], trace["line"]["color"], trace["mode"])
+        for trace in (*rate, traces["lab.series.predicted"])
+    }
+    assert len(looks) == 4 and traces["lab.series.predicted"]["mode"] == "lines"
+
+
+def test_any_beginning_of_an_experiment_can_be_shown_and_names_are_escaped() -> None:
+    for name in ExperimentName:
+        whole = measured(name)
+        for count in range(len(whole.points) + 1):
+            for chart in charts.charts(replace(whole, points=whole.points[:count])).values():
+                assert (chart["figure"] is None) == (count == 0) and bool(chart["html"]) == (count > 0)
+    odd = charts.charts(replace(measured(K), points=(Point(1, "<b>x</b>", 1.5, 1),)))["k"]
+    assert odd["figure"]["data"][0]["name"] == "&lt;b&gt;x&lt;/b&gt;" and "<b>x</b>" not in odd["html"]
