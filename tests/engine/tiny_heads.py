@@ -13,6 +13,7 @@ from torch import Tensor
 from engine.config import DecodingParams, SamplingParams
 from engine.drafters.head import HeadDrafter
 from engine.drafters.protocol import DraftContext, DraftOption, Proposal
+from engine.heads import format as format_module
 from engine.heads.eagle3 import Head, HeadConfig, Weights
 from engine.heads.torch_head import TorchHead
 from engine.networks.kv_cache import KVCache
@@ -46,41 +47,18 @@ def head_config(model_type: str = "llama", layers: int = 1, features: int = 3, *
 def random_weights(config: HeadConfig, seed: int = 0) -> Weights:
     """Large enough that a wrong norm, rotation or mask shows, and no norm at its default."""
     random = torch.Generator().manual_seed(seed)
-    s, many = config.shape, len(config.feature_layers)
+    sizes = format_module._required_sizes(config)
+    if config.shape.qk_norm:
+        optional = format_module._optional_sizes(config.shape).items()
+        sizes |= {name: size for name, size in optional if name.endswith("_norm.weight")}
 
-    def matrix(outputs: int, inputs: int) -> Tensor:
-        return torch.randn(outputs, inputs, generator=random) * 1.5 * inputs**-0.5
+    def filled(name: str, size: tuple[int, ...]) -> Tensor:
+        if len(size) == 1:
+            return torch.rand(size, generator=random) + 0.5
+        scale = 3.0 if ".v_proj" in name or ".o_proj" in name else 1.5
+        return torch.randn(size, generator=random) * scale * size[1] ** -0.5
 
-    def norm(size: int) -> Tensor:
-        return torch.rand(size, generator=random) + 0.5
-
-    query, key = s.heads * s.dim, s.kv_heads * s.dim
-    weights = {
-        "fc.weight": matrix(s.hidden, many * s.hidden),
-        "norm.weight": norm(s.hidden),
-        "lm_head.weight": matrix(config.draft_vocab_size, s.hidden),
-        "layers.0.hidden_norm.weight": norm(s.hidden),
-    }
-    if config.joint_norm:
-        weights["input_norm.weight"] = norm(many * s.hidden)
-    if config.feature_norm:
-        weights |= {f"fc_norm.{i}.weight": norm(s.hidden) for i in range(many)}
-    for n in range(s.layers):
-        at, width = f"layers.{n}.", s.hidden if n else 2 * s.hidden
-        weights |= {
-            f"{at}self_attn.q_proj.weight": matrix(query, width),
-            f"{at}self_attn.k_proj.weight": matrix(key, width),
-            f"{at}self_attn.v_proj.weight": 2 * matrix(key, width),
-            f"{at}self_attn.o_proj.weight": 2 * matrix(s.hidden, query),
-            f"{at}mlp.gate_proj.weight": matrix(s.mlp, s.hidden),
-            f"{at}mlp.up_proj.weight": matrix(s.mlp, s.hidden),
-            f"{at}mlp.down_proj.weight": matrix(s.hidden, s.mlp),
-            f"{at}input_layernorm.weight": norm(s.hidden),
-            f"{at}post_attention_layernorm.weight": norm(s.hidden),
-        }
-        if s.qk_norm:
-            weights |= {f"{at}self_attn.{which}_norm.weight": norm(s.dim) for which in "qk"}
-    return weights
+    return {name: filled(name, size) for name, size in sizes.items()}
 
 
 def draft_ids(seed: int = 0) -> Tensor:
@@ -116,11 +94,11 @@ def slowly(head: Head, ids: Sequence[int], features: Tensor, begin: int, steps: 
     cache = KVCache()
     for t in range(begin + 1):
         state = head.run(torch.tensor(ids[t + 1 : t + 2]), head.join(features[t : t + 1]), t, cache)
-    found = [head.logits(state)[0]]
+    rows = [head.logits(state)[0]]
     for t in range(begin + 1, begin + steps):
         state = head.run(torch.tensor(ids[t + 1 : t + 2]), head.next_input(state), t, cache)
-        found.append(head.logits(state)[0])
-    return found
+        rows.append(head.logits(state)[0])
+    return rows
 
 
 def proposed(
