@@ -53,9 +53,12 @@ class Standing:
     def end(self) -> None:
         """Work that a test has left is called off. What an app may remember of its engine goes with the app."""
         engine = self.engine
-        streams, races = (one.stream for one in engine.asked), (one.race for one in engine.raced)
-        for left in (*streams, *races, *(one.reports for one in engine.experimented)):
-            left.cancel()
+        for asked in engine.asked:
+            asked.stream.cancel()
+        for raced in engine.raced:
+            raced.race.cancel()
+        for measured in engine.experimented:
+            measured.reports.cancel()
         if not self._is_new():
             self.close()
 
@@ -83,7 +86,7 @@ def serve(engine: Engine, options: Options, port: int = 0) -> tuple[Any, str]:
     """A new app over that engine, and its address; at any free port, or at this one."""
     from ui.layout import build_app, launch
 
-    app = build_app(engine, options, engine if isinstance(engine, FakeEngine) else None)
+    app = build_app(engine, options, engine if isinstance(engine, FakeEngine) else None)  # type: ignore[arg-type]
     _, url, _ = launch(app, options, server_name="127.0.0.1", server_port=port or free_port(), prevent_thread_lock=True)
     return app, str(url)
 

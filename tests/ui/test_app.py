@@ -111,8 +111,8 @@ def test_defaults_and_version() -> None:
     assert (app.parse([]).k, app.parse([]).drafter) == (None, "auto")
     assert app.parse(["--k", "auto"]).k is None and app.parse(["--k", "0"]).k == 0
     shown = subprocess.run([sys.executable, str(ROOT / "app.py"), "--version"], capture_output=True, text=True, check=True)  # fmt: skip
-    assert re.fullmatch(rf"Greenlight {re.escape(app.__version__)}\n", shown.stdout)
-    assert f'version = "{app.__version__}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert re.fullmatch(rf"Greenlight {re.escape(engine.__version__)}\n", shown.stdout)
+    assert f'version = "{engine.__version__}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def test_proxies_do_not_stand_between_gradio_and_itself(monkeypatch: pytest.MonkeyPatch) -> None:
