@@ -182,12 +182,14 @@ def test_dots_are_what_the_rule_compared_or_where_one_token_was_left_the_models_
         chart = replied([first, *rounds])["scatter"]
         traces = chart["figure"]["data"][1:] if chart["figure"] else []
         assert len({trace["marker"]["symbol"] for trace in traces}) == len(traces), "not by colour alone"
+        tested = sum(int(row[1].split()[2]) for row in cells(chart["html"])[1:])
+        assert tested == sum(len(trace["x"]) for trace in traces), "each is in the table, too"
         return [(trace["x"], trace["y"]) for trace in traces], chart["label"]["en"]
 
     places, words = dots((1, 1, 0.6, 0.7), (1, 0, 0.5, 0.2))
     assert places == [([0.6], [0.7]), ([0.5], [0.2])] and "own probabilities" in words and "70 %" in words
-    places, words = dots((0.4, 0.9, 0.6, 0.7), (0.5, 0.0, 0.5, 0.2))
-    assert places == [([0.4], [0.9]), ([0.5], [0.0])] and "after temperature and filters" in words
+    places, words = dots((1.0, 0.9, 0.6, 0.7), (0.5, 0.0, 0.5, 0.2))
+    assert places == [([1.0], [0.9]), ([0.5], [0.0])] and "after temperature and filters" in words
     places, words = dots((1, 1))  # type: ignore[arg-type]
     assert not places and "not recorded" in words
     places, words = dots((1, 0.6, 0.1, 0.6), drafter="ngram")

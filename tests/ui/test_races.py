@@ -168,6 +168,7 @@ def test_the_recordings_that_come_with_the_app_need_no_model(visit: Visit) -> No
         assert shown["verdict"] and shown["made"] and visit.look("round", id=id_, **PLACE | {"block": block})["html"]
         assert visit.look("charts", id=id_, upto={"plain": 5})["charts"]
         assert visit.look("file", id=id_, form="page", lang="zh")["text"].startswith("<!")
+    assert not visit.races.recordings._store, "they are always there, and take no place of others"
 
 
 def test_what_is_saved_can_be_opened_again_elsewhere_and_a_page_gives_back_what_was_forgotten(visit: Visit) -> None:
