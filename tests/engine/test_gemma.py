@@ -11,10 +11,9 @@ from engine.config import DecodingParams, Message, SamplingParams
 from engine.drafters.ngram import NgramDrafter
 from engine.events import Finished
 from engine.loading.default_model import GEMMA, fetch_model
-from engine.loading.loaded import Loaded
+from engine.loading.load import Loaded, load
 from engine.networks.model import Model
 from tests import fakes
-from tests.engine.test_gguf_files import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.model("gemma")]
 
@@ -27,7 +26,8 @@ def reply(loaded: Loaded, ids: list[int], k: int = 0, drafter: Any = None) -> Fi
 
 @pytest.fixture(scope="module")
 def gemma() -> Loaded:
-    return load(fetch_model(GEMMA, offline=True, progress=lambda *_: None), threads=2, quant="fp32")
+    file = fetch_model(GEMMA, offline=True, progress=lambda *_: None)
+    return load(str(file), device="cpu", threads=2, quant="fp32", offline=True, progress=lambda *_: None)
 
 
 def test_what_gemma_is_and_how_it_reads(gemma: Loaded) -> None:
