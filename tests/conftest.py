@@ -10,6 +10,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: processes side by side, each with a thread a core, wait
+# for each other's threads more than they compute
+
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.loading.default_model import DEFAULT_MODEL, GEMMA, fetch_model
