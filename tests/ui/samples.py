@@ -82,7 +82,10 @@ class Reader(HTMLParser):
     @property
     def harmless(self) -> bool:
         """Whether it is made of nothing but what the page is made of; whose text was kept is for the test to say."""
-        known = [*(re.fullmatch(TAGS, tag) for tag in self.tags), *(re.fullmatch(ATTRIBUTES, a) for a in self.attributes)]
+        known = [
+            *(re.fullmatch(TAGS, tag) for tag in self.tags),
+            *(re.fullmatch(ATTRIBUTES, a) for a in self.attributes),
+        ]
         return all(known) and not self.leads_away
 
 

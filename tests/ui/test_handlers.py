@@ -343,6 +343,10 @@ def test_nobody_sees_or_stops_anything_of_another_but_waits_in_line(talk: Talk) 
     run(story())
     assert talk.id != other.id and len(talk.id) >= 20
     assert {asked.conversation for asked in engine.asked} == {talk.id, other.id}
+    line = Sessions()
+    one, two = line.begin("a"), line.begin("b")
+    before, one.started = line.ahead(two), True
+    assert (before, line.ahead(two)) == (1, 0), "who has the first token is ahead of nobody"
 
 
 def test_conversations_are_bounded_in_number_and_by_what_they_hold_and_the_busy_ones_stay() -> None:
