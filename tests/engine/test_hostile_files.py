@@ -120,7 +120,7 @@ def test_a_gguf_that_cannot_be_run_is_one_sentence_of_check_and_loader(tmp_path:
         (strange, "of the architecture 'mamba', and GGUF files are read of llama, qwen2, qwen3, gemma3"),
         (whole.replace(b"blk.1.attn_norm.weight", b"blk.0.attn_norm.weight"), "twice"),
         (whole[:3000], "is cut short"),
-        (whole[:-9000], "is cut short"),
+        (whole[:-100], "is cut short"),
         (b"", "is cut short"),
         (b"once upon a time\n" * 10, "is no GGUF file"),
         (head(1, 0), "its version is 1"),

@@ -160,7 +160,7 @@ QUOTAS = """
 0::/ | cpu.max=50000 100000 | 1
 0::/a/b | a/b/cpu.max=max 100000 & a/cpu.max=350000 100000 | 3
 0::/host/path/not/here | cpu.max=400000 100000 | 4
-4:cpuset:/;3:cpu,cpuacct:/box | cpu/box/cpu.cfs_quota_us=300000 & cpu/box/cpu.cfs_period_us=100000 | 3
+4:cpuset:/a;3:cpu,cpuacct:/box | cpu/a/cpu.max=1 1 & cpu/box/cpu.cfs_quota_us=300000 & cpu/box/cpu.cfs_period_us=100000 | 3
 4:cpuset:/;3:cpu,cpuacct:/box | cpu/cpu.cfs_quota_us=-1 & cpu/cpu.cfs_period_us=100000 | 64
 0::/ | cpu.max=nonsense | 64
 """
