@@ -74,7 +74,7 @@ def _turn(item: pytest.Item) -> int:
 @pytest.fixture(scope="session")
 def real_engine() -> Iterator[Engine]:
     """The default model, loaded once for all tests that ask for it; they are marked `model`."""
-    made = Engine(EngineConfig(offline=True))
+    made = Engine(EngineConfig(offline=True, threads=1))  # the other core has tests of its own
     status = made.wait_ready(600)
     assert status.state is State.READY, status.message
     yield made
