@@ -225,24 +225,36 @@ def test_a_race_without_drafts_is_refused(engine: Engine) -> None:
         assert refused.value.field == field
 
 
-def test_nothing_of_one_lane_is_on_the_others_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A made-up clock that moves only where work is done: a forward of n rows takes 1 + n seconds."""
-    now = [0.0]
+def test_every_second_is_on_the_clock_of_the_round_that_it_is_spent_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a made-up clock that moves only where work is done: a forward of n rows takes 1 + n seconds, asking a drafter a
+    quarter. A probe is what plain decoding would be, so the next round pays for having asked."""
+    now, options = [0.0], NgramDrafter.options
     for module in ("decode", "rounds"):
         monkeypatch.setattr(f"engine.{module}.perf_counter", lambda: now[0])
 
+    def passing(seconds: float) -> float:
+        now[0] += seconds
+        return now[0]
+
     class Timed(FakeNetwork):
         def __call__(self, token_ids: torch.Tensor, *more: object) -> torch.Tensor:
-            now[0] += 1.0 + len(token_ids)
+            passing(1.0 + len(token_ids))
             return super().__call__(token_ids, *more)  # type: ignore[arg-type]
 
+    monkeypatch.setattr(NgramDrafter, "options", lambda self, ids: passing(0.25) and options(self, ids))
     engine = fake_engine(endless)
     engine.served_pair().model.network.__class__ = Timed  # type: ignore[assignment]
     for detail in Detail:
         plain, speculative = both(engine.race(say("aba" * 5), params(80, detail=detail)))
         assert {(r.total_s, r.verify_s) for r in rounds(plain)} == {(2.0, 2.0)}
-        assert all(r.total_s == 2.0 + r.num_drafted for r in rounds(speculative))
+        assert {(r.total_s - r.num_drafted, r.verify_s - r.num_drafted) for r in rounds(speculative)} == {(2.25, 2.0)}
         assert {r.num_drafted for r in rounds(speculative)} > {0}
+    probed = rounds(list(engine.stream(say("aba" * 5), params(80, probe_every=5))))
+    kinds = [r.kind is RoundKind.PROBE for r in probed]
+    seconds = [r.total_s - r.num_drafted for r in probed]
+    assert seconds == [
+        2.0 if now else 2.25 + 0.25 * before for before, now in zip([False, *kinds], kinds, strict=False)
+    ]
     engine.close()
 
 
