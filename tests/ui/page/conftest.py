@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +16,10 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-backgroun
          "--disable-component-update", "--disable-sync"]  # fmt: skip
 PATIENCE_MS = 60_000
 """How long a browser test waits for something that must come. Long, because a busy machine is no fault."""
+
+BOX = "#gl-box textarea"
+HERE = ("http://127.0.0.1", "http://localhost", "data:", "blob:")
+SEEN = "one.checkVisibility({visibilityProperty: true})"
 
 
 @pytest.fixture(scope="module")
@@ -39,19 +42,85 @@ class Visit:
     errors: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
 
+    def __getattr__(self, name: str) -> Any:
+        """All else is the page's."""
+        return getattr(self.page, name)
+
     def send(self, message: str) -> None:
-        self.page.fill("#gl-box textarea", message)
-        self.page.press("#gl-box textarea", "Enter")
+        self.page.fill(BOX, message)
+        self.page.press(BOX, "Enter")
+
+    def talk(self, *messages: str) -> None:
+        """Goes on with the chat that is shown, until each is answered."""
+        for message in messages:
+            before = len(self.texts(".turn"))
+            self.send(message)
+            self.wait_turns(before + 1)
+
+    def begin(self, message: str = "") -> None:
+        """Until words of the answer are there, which an engine that holds goes on with later."""
+        if message:
+            self.send(message)
+        self.visible(".turn[data-phase=running] .t.draft")
+
+    def new(self) -> None:
+        self.page.click("[data-action=chat-new]:visible >> nth=0")
+        self.shows(".turn")
+        self.visible(".empty .blank")
 
     def choose(self, setting: str, words: str) -> None:
         """One entry of a setting's list, in its group that is open."""
         self.page.click(f"#gl-set-{setting} input")
         self.page.get_by_role("option", name=words, exact=True).click()
 
-    def wait_turns(self, count: int, phase: str = "finished") -> None:
-        self.page.wait_for_function(
-            "([n, phase]) => document.querySelectorAll(`.turn[data-phase=${phase}]`).length === n", arg=[count, phase]
+    def wait(self, true: str, arg: Any = None) -> None:
+        """Asks time and again, and not with each picture: a page that is not in front may draw none. Not for a promise,
+        which is true at once."""
+        self.page.wait_for_function(true, arg=arg, polling=50)
+
+    def until(self, place: str, true: str, arg: Any = None) -> None:
+        """Until it is true of all elements that the selector names; if it never is, says what they hold."""
+        from playwright.sync_api import TimeoutError as Late
+
+        try:
+            self.wait(f"([place, arg]) => ({true})([...document.querySelectorAll(place)], arg)", [place, arg])
+        except Late:
+            held = self.page.eval_on_selector_all(place, "(all) => all.map((one) => one.textContent || one.value)")
+            raise AssertionError(f"{place}: {arg!r} is not what there is, {held!r}") from None
+
+    def shows(self, place: str, *texts: str) -> None:
+        self.until(
+            place, "(all, texts) => JSON.stringify(all.map((one) => one.textContent)) === JSON.stringify(texts)", texts
         )
+
+    def says(self, place: str, *words: str) -> None:
+        """All of these, in the language that is shown."""
+        self.until(
+            place,
+            f"(all, words) => words.every((some) => all.some((one) => {SEEN} && one.innerText.includes(some)))",
+            words,
+        )
+
+    def holds(self, place: str, value: str) -> None:
+        self.until(place, "(all, value) => all.some((one) => one.value === value)", value)
+
+    def visible(self, *places: str) -> None:
+        for place in places:
+            self.until(place, f"(all) => all.some((one) => {SEEN})")
+
+    def hidden(self, *places: str) -> None:
+        for place in places:
+            self.until(place, f"(all) => !all.some((one) => {SEEN})")
+
+    def focused(self, place: str) -> None:
+        self.wait("(place) => document.activeElement.matches(place)", place)
+
+    def keys(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def wait_turns(self, count: int, phase: str = "finished") -> None:
+        self.until(f".turn[data-phase={phase}]", "(all, count) => all.length === count", count)
 
     def reply(self, turn: int = -1) -> str:
         """The text of a reply as its coloured spans joined, without what was struck out."""
@@ -79,35 +148,35 @@ def desktop(chromium: Any) -> Iterator[Any]:
     context.close()
 
 
-@contextmanager
-def visiting(chromium: Any, desktop: Any = None) -> Iterator[Callable[..., Visit]]:
-    """`visit(url, **context)` opens the page in a browser profile with nothing in it. Any script error fails the
-    test."""
+@pytest.fixture
+def visit(chromium: Any, desktop: Any) -> Iterator[Callable[..., Visit]]:
+    """`visit(url, **context)` opens the page in a browser profile with nothing in it. A script that fails, and whatever
+    is asked of another address, fails the test."""
     visits: list[Visit] = []
-    own: list[Any] = []
+
+    def dialog(opened: Any) -> None:
+        visits[-1].errors.append(f"dialog: {opened.message}")
+        opened.dismiss()
 
     def start(url: str, **context: Any) -> Visit:
-        if context or visits or desktop is None:
-            own.append(chromium.new_context(**DESKTOP | context))
-            page = own[-1].new_page()
-        else:
-            page = _emptied(desktop, url)
+        other = context or visits
+        page = chromium.new_context(**DESKTOP | context).new_page() if other else _emptied(desktop, url)
         page.set_default_timeout(PATIENCE_MS)
-        visited = Visit(page)
-        visits.append(visited)
+        visits.append(visited := Visit(page))
         page.on("pageerror", lambda error: visited.errors.append(str(error)))
-        page.on("dialog", lambda dialog: (visited.errors.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.on("request", lambda request: _is_local(request.url) or visited.outside.append(request.url))
+        page.on("dialog", dialog)
+        page.on("request", lambda one: visited.outside.extend(url for url in [one.url] if not url.startswith(HERE)))
         page.goto(url)
-        page.wait_for_function(OPEN)
+        visited.wait(OPEN)
         return visited
 
     yield start
-    for context in own:
-        context.close()
-    for page in desktop.pages if desktop else ():
+    for visited in visits:
+        if visited.page.context is not desktop:
+            visited.page.context.close()
+    for page in desktop.pages:
         page.close()
-    assert not [error for visited in visits for error in visited.errors]
+    assert [(visited.errors, visited.outside) for visited in visits] == [([], []) for _ in visits]
 
 
 OPEN = "() => window.greenlight && sessionStorage.getItem('greenlight.conversation')"
@@ -125,67 +194,6 @@ def _emptied(context: Any, url: str) -> Any:
 
 
 @pytest.fixture
-def visit(chromium: Any, desktop: Any) -> Iterator[Callable[..., Visit]]:
-    with visiting(chromium, desktop) as start:
-        yield start
-
-
-@pytest.fixture
 def page(engine: FakeEngine, launch_page: Callable[..., str], visit: Callable[..., Visit]) -> Visit:
     """The page over the scripted engine, just opened."""
     return visit(launch_page(engine))
-
-
-class Kept:
-    """A page that stays open for several tests of a file, and is opened anew when one has failed or its app has
-    gone."""
-
-    def __init__(self, chromium: Any) -> None:
-        self._chromium = chromium
-        self._open = ExitStack()
-        self._visit: Visit | None = None
-        self._url = ""
-
-    def at(self, url: str) -> Visit:
-        if self._visit is None or url != self._url:
-            self.close()
-            self._visit, self._url = self._open.enter_context(visiting(self._chromium))(url), url
-        return self._visit
-
-    def close(self) -> None:
-        """What its scripts say once no test is at it is about a server that has gone."""
-        if self._visit is not None:
-            self._visit.errors.clear()
-        self._visit = None
-        self._open.close()
-
-
-@pytest.fixture(scope="module")
-def kept(chromium: Any) -> Iterator[Kept]:
-    made = Kept(chromium)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def keep(kept: Kept, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Visit]]:
-    """`keep(url)` is `visit(url)` for tests that leave the page as they found it, or do not mind what they find.
-
-    An error in its scripts fails the test in which it came.
-    """
-    failed = request.session.testsfailed
-    visits: list[Visit] = []
-
-    def start(url: str) -> Visit:
-        visits.append(kept.at(url))
-        return visits[-1]
-
-    yield start
-    errors = [error for visited in visits for error in visited.errors]
-    if errors or request.session.testsfailed > failed:
-        kept.close()
-    assert not errors
-
-
-def _is_local(url: str) -> bool:
-    return url.startswith(("http://127.0.0.1", "http://localhost", "data:", "blob:"))
