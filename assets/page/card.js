@@ -80,7 +80,9 @@ function placeCard() {
     return;
   }
   const around = log.getBoundingClientRect();
-  const place = [...told.node.getClientRects()].reduce((one, other) => (other.width > one.width ? other : one));
+  const [first, ...more] = told.node.getClientRects();  // none while another tab is shown
+  if (!first) { hideToken(); return; }
+  const place = more.reduce((one, other) => (other.width > one.width ? other : one), first);
   if (place.bottom < around.top || place.top > around.bottom) { hideToken(); return; }
   const above = place.top - 12, below = innerHeight - place.bottom - 12;
   const under = cardBox.offsetHeight <= below || below >= above;

@@ -20,7 +20,7 @@ from tests.fake_engine import DEFAULT_TEXT, Script, play
 from tests.ui.samples import BIG_LIST, GREEDY, GUESSING, NAUGHTY, PLAIN, Reader, rounds_of, texts
 from ui.controls import Options
 from ui.html import panel, render
-from ui.state import LOST_KINDS, Block, Kind, Phase, Piece, Reply, Turn, advance
+from ui.state import LOST_KINDS, Block, Conversation, Kind, Phase, Piece, Reply, Turn, advance
 
 ROUND = Round(1, RoundKind.SPECULATIVE, Rule.REJECTION, "ngram", 3, KReason.FIXED, 3, 9, (), (), 0.0, 0.0, 0.0, 0.01)
 FACTS = Facts("m", "w", "k", "cpu", 2, 10, True, ("none",), 9)
@@ -196,6 +196,12 @@ def test_the_panel_says_that_guessing_is_off_and_why_and_stops_saying_so() -> No
     idle = rounds_of(play(Script(), PLAIN))[0]
     for reason, words in ((KReason.NO_OFFER, "nothing here repeats"), (KReason.OFF, "it does not pay here")):
         assert words in shown([replace(idle, k_reason=reason, predicted_speedup=None)] * 5)["rest"]
+
+
+def test_a_message_that_leaves_no_room_for_a_reply_is_too_long() -> None:
+    empty = Conversation("c")
+    for asking, full in ((9, False), (10, True), (11, True)):
+        assert ('class="full"' in render.meter(empty, 10, asking)) is full, asking
 
 
 def test_acceptance_is_told_apart_where_two_drafters_guessed() -> None:

@@ -192,7 +192,7 @@ def _series(name: str) -> str:
 
 def _drafter(name: str) -> str:
     """A key where there are words for it; else the name itself, escaped because Plotly reads names as HTML."""
-    return key if (key := f"drafter.{name}") in TEXT else escape(name)
+    return key if (key := f"drafter.{name}") in WORDS else escape(name)
 
 
 def _trace(name: str) -> Figure:

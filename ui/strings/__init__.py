@@ -285,7 +285,6 @@ TEXT: dict[str, tuple[str, str]] = {
     "legend.hide": ("Hide wrong guesses", "隐藏猜错的词"),
     "legend.shade": ("Shade unlikely words", "越少见的词底色越深"),
     # live panel
-    "panel.title": ("Speed", "速度"),
     "panel.unit": ("tokens/s", "token/秒"),
     "panel.spec": ("Speculative", "推测解码"),
     "panel.plain": ("Plain", "普通解码"),

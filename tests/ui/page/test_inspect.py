@@ -24,10 +24,6 @@ EMPTY = """() => ['[data-viewer=inspect] [data-slot=what]', '[data-viewer=inspec
 REFUSED = "() => !/^\\s*$|Opening/.test(document.querySelector('[data-slot=inspect-notice]').innerText)"
 TOLD = """() => { const node = document.querySelector('[data-viewer=inspect] .told'), round = node.closest('.round');
     return [node.closest('.lane').classList[1], [...round.parentNode.children].indexOf(round), Number(node.dataset.i)]; }"""
-LOOK = """() => { document.querySelector('.token-card [data-action=inspect]').click();
-    document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true})); }"""
-"""From a card to its round; the card is closed at once, since to one that stays behind, whatever scrolls is an error."""
-
 WAITS = """() => { const before = window.setTimeout; window.waits = [];
     window.setTimeout = (what, wait, ...more) => { waits.push(wait ?? 0); return before(what, wait, ...more); }; }"""
 DROP = """(folder) => {
@@ -43,8 +39,7 @@ DROP = """(folder) => {
 def look_into(page: Visit, token: str) -> None:
     page.page.evaluate(EMPTY)
     page.page.click(token)
-    page.page.wait_for_selector(".token-card [data-action=inspect]")
-    page.page.evaluate(LOOK)
+    page.page.click(".token-card [data-action=inspect]")
 
 
 def source(page: Visit, name: str) -> Any:
