@@ -35,8 +35,11 @@ from tests.engine.tokenisers import CHATML
 from tests.fakes import finished, run
 
 CPU = torch.device("cpu")
-DEVICES = [pytest.param("cpu", id="cpu"), pytest.param("cuda", id="cuda", marks=pytest.mark.gpu)]
-TWO = [pytest.param("cpu", "cpu", id="cpu, cpu"),
+DEVICES = [
+    pytest.param("cpu", id="cpu", marks=pytest.mark.slow),
+    pytest.param("cuda", id="cuda", marks=pytest.mark.gpu),
+]
+TWO = [pytest.param("cpu", "cpu", id="cpu, cpu", marks=pytest.mark.slow),
        *(pytest.param(*both, id=", ".join(both), marks=pytest.mark.gpu)
          for both in (("cuda", "cuda"), ("cuda", "cpu"), ("cpu", "cuda")))]  # fmt: skip
 """The target's device and the drafter's."""

@@ -89,6 +89,7 @@ def test_replies_races_and_files_are_looked_into(
     shown.keyboard.press("Enter")
     assert shown.evaluate(TOLD)[1] == 1
     shown.click(f"{VIEW} .plots summary")
+    shown.locator(f"{VIEW} .plots .plot").first.scroll_into_view_if_needed()  # what is out of sight is not drawn
     shown.wait_for_selector(f"{VIEW} .plots .js-plotly-plot .main-svg")
     shown.wait_for_function("() => document.querySelectorAll('[data-viewer=inspect] .plots table').length >= 5")
 
