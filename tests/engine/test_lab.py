@@ -44,8 +44,7 @@ from engine.lab.runner import RunControl, run_experiment
 from engine.networks.kv_cache import KVCache
 from engine.networks.model import Model
 from engine.serving.engine import Engine, State
-from tests.engine.test_race import VOCAB, Gate, language
-from tests.fakes import fake_engine, finished, noisy, say
+from tests.fakes import Gate, endless, fake_engine, finished, noisy, say
 
 SMALL: dict[ExperimentName, tuple[float, ...]] = {
     ExperimentName.RATE: (1, 3), ExperimentName.LENGTH: (1, 20), ExperimentName.K: (1, 4), ExperimentName.TEMPERATURE: (0.0, 1.2), ExperimentName.TEXT: (0, 3),
@@ -55,7 +54,7 @@ SMALL: dict[ExperimentName, tuple[float, ...]] = {
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    made = fake_engine(language, head=noisy(language, VOCAB, 0.3))
+    made = fake_engine(endless, head=noisy(endless, 257, 0.3))
     yield made
     made.close()
 

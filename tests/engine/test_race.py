@@ -23,8 +23,6 @@ from tests.fake_engine import Script
 from tests.fake_engine import play as scripted
 from tests.fakes import FakeNetwork, Gate, endless, fake_engine, finished, noisy, rounds, say
 
-VOCAB, language = 257, endless
-
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
