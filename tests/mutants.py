@@ -100,15 +100,21 @@ def importers(sources: Mapping[str, str], file: str) -> set[str]:
 
 
 def tests_of(root: Path, file: str) -> list[str]:
-    """Files of tests that import it, or where none does, that import what imports it. Those of its name come first, then
-    those that import little else."""
+    """Files of tests that import it, themselves or by a helper of theirs, or where none does, that import what imports
+    it. Those of its name come first, then those that import it themselves, and little else."""
     sources = {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in root.rglob("*.py")}
     users = importers(sources, file)
-    tests = {user for user in users if "/test_" in user}
-    if not tests:
-        tests = {far for user in users for far in importers(sources, user) if "/test_" in far}
+    helpers = {user for user in users if user.startswith("tests/") and "/test_" not in user}
+    tests = {user for user in users | _users(sources, helpers) if "/test_" in user}
+    tests = tests or {user for user in _users(sources, users) if "/test_" in user}
     imports = {test: len(re.findall(r"^from ", sources[test], re.MULTILINE)) for test in tests}
-    return sorted(tests, key=lambda test: (Path(file).stem not in Path(test).stem, imports[test], test))
+    return sorted(
+        tests, key=lambda test: (Path(file).stem not in Path(test).stem, test not in users, imports[test], test)
+    )
+
+
+def _users(sources: Mapping[str, str], files: set[str]) -> set[str]:
+    return {user for file in files for user in importers(sources, file)}
 
 
 def outcome(root: Path, arguments: Sequence[str], limit_s: float) -> tuple[str, str]:
